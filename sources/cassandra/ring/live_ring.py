@@ -1,7 +1,7 @@
 """The ring of a live cluster: its members, their tokens and racks.
 
-The driver keeps it up to date, by the cluster's events and a look now and then, on threads of its
-own; here it is only read. A node that joins is not a member before it owns its tokens.
+The driver keeps the ring up to date, from the cluster's events and a regular query, on its own
+threads; this module only reads it. A joining node is not a member until it owns its tokens.
 """
 
 import threading
@@ -20,15 +20,15 @@ from headrace.sources.cassandra.ring.topology import Node
 from headrace.sources.cassandra.schema.contact import Contact
 from headrace.sources.cassandra.schema.live import connected_cluster
 
-LOOK_MS: Final = 1_000  # Between two looks at what the driver knows.
-ASK_MS: Final = 60_000  # Between two questions to the cluster, should an event be lost.
+LOOK_MS: Final = 1_000  # Between two looks at the driver's metadata.
+ASK_MS: Final = 60_000  # Between two queries to the cluster, in case an event is lost.
 
 
 class LiveRing:
-    """See the module. Connects when it is asked first, and stays connected."""
+    """The ring of one cluster. Connects at the first call, and stays connected."""
 
     def __init__(self, contact: Contact, names: Mapping[str, str], context: Context) -> None:
-        """*names* are our names of nodes, by what the ring has for them: address or host id."""
+        """*names* are our names of nodes, by their address or host id in the ring."""
         self._contact = contact
         self._names = names
         self._log = context.log
@@ -37,11 +37,11 @@ class LiveRing:
         self._looked_ms = self._asked_ms = 0
 
     def changed(self, now_ms: int) -> Sequence[Node] | None:
-        """Return the nodes when they are others than last time. Only the first call waits.
+        """Return the nodes if they changed since the last call. Only the first call blocks.
 
         Raises:
-            ClusterUnreachableError: at the first call: no node answers.
-            TopologyError: its tokens are of another kind, or unknown.
+            ClusterUnreachableError: no node answers the first call.
+            TopologyError: the tokens are of another partitioner, or unknown.
 
         """
         if self._cluster is None:
@@ -67,7 +67,7 @@ class LiveRing:
         return nodes
 
     def close(self) -> None:
-        """Give back the connection. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         if self._cluster is not None:
             self._cluster.shutdown()
 
@@ -89,10 +89,10 @@ class LiveRing:
 
 
 def nodes_of(metadata: Metadata, names: Mapping[str, str]) -> Sequence[Node]:
-    """Return the members by name; one without a name is called by its host id.
+    """Return the members by name; the name of an unnamed one is its host id.
 
     Raises:
-        TopologyError: the tokens are not Murmur3's.
+        TopologyError: the tokens are not of Murmur3Partitioner.
 
     """
     token_map = metadata.token_map
@@ -129,5 +129,5 @@ def _name(host: Host, names: Mapping[str, str]) -> str:
 def _ask(cluster: Cluster) -> None:
     try:
         cluster.refresh_nodes(force_token_rebuild=True)
-    except (NoHostAvailable, DriverException):  # What was known stays: the driver reconnects.
+    except (NoHostAvailable, DriverException):  # The known nodes stay: the driver reconnects.
         return

@@ -1,4 +1,4 @@
-"""Which part of each split a node has copies of. Pure."""
+"""Computes the part of each split that a node has copies of. Pure."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -11,13 +11,13 @@ from headrace.sources.cassandra.ring.topology import Topology
 def shares(
     version: Topology, keyspaces: Sequence[str], splits: Sequence[str]
 ) -> Mapping[str, Mapping[str, float]]:
-    """Return, by split and node, which part of a split's tokens a node holds, of all *keyspaces*.
+    """Return the part of the tokens in *keyspaces* that each node holds, by split and node.
 
     Raises:
-        TopologyError: the replicas of one cannot be determined.
+        TopologyError: the replicas of a keyspace cannot be determined.
 
     """
-    rings = [  # Of each keyspace the place behind each range, and the nodes that hold it.
+    rings = [  # Per keyspace, the place after each range, and its replicas.
         ([place_of(each.token) + 1 for each in ranges], [each.replicas for each in ranges])
         for keyspace in keyspaces
         if (ranges := version.ring(keyspace))
@@ -37,7 +37,7 @@ def shares(
 
 
 def _pieces(arc: Arc, ends: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of the ranges that an arc meets, and how much of it each has."""
+    """Yield the numbers of the ranges that overlap an arc, and the size of each overlap."""
     number, first = bisect_left(ends, arc.first + 1), arc.first
     while first < arc.behind:
         behind = min(arc.behind, ends[number] if number < len(ends) else RING)

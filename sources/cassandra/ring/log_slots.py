@@ -1,7 +1,7 @@
-"""The logs that one split reads, and the number that each has in its records: its slot.
+"""The logs that one split reads, and their log slots: the number of each in its records.
 
-Which hosts have a mutation are the bits of one word, which bounds the slots of a split; of a
-ring of any size it reads the logs of the nodes that hold its tokens. Pure.
+The hosts that have a mutation are bits of one word, which limits the slots of a split. In a ring of
+any size, a split reads only the logs of the nodes that hold its tokens. Pure.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -10,17 +10,18 @@ from typing import Final
 from headrace.sources.cassandra.errors import SplitTooWideError
 
 LOG_SLOTS_MAX: Final = 64
-LOG_SLOTS_WANTED: Final = 48  # By which the ring is divided, to leave room for nodes to come.
-FREE_SLOT: Final = ""  # In place of a node's name.
+LOG_SLOTS_WANTED: Final = 48  # The ring is divided for this many, which leaves room for new nodes.
+FREE_SLOT: Final = ""  # Instead of a node's name.
 
 
 class LogSlots:
     """The slots of one split. `names` are the nodes that have them; `FREE_SLOT` is a free one."""
 
     def __init__(self, split: str, nodes: Collection[str], stored: Sequence[str] = ()) -> None:
-        """Begin as *stored*, without those that are not of the *nodes* whose logs can be read.
+        """Start with the *stored* slots whose node is in *nodes*, whose logs can be read.
 
-        A place that a user gave is one in all logs, and has no records: it has no slots.
+        A state of a place that a user gave may name more logs than slots; it has no records, and
+        gets no slots.
         """
         known = stored if len(stored) <= LOG_SLOTS_MAX else ()
         self.names = tuple(node if node in nodes else FREE_SLOT for node in known)
@@ -34,7 +35,7 @@ class LogSlots:
 
     @property
     def idle(self) -> Sequence[str]:
-        """The nodes that have slots and need none any more."""
+        """The nodes that have slots but no longer need them."""
         return [name for name in self.names if name and name not in self._needed]
 
     def of(self, node: str) -> int:
@@ -42,10 +43,10 @@ class LogSlots:
         return self.names.index(node)
 
     def need(self, nodes: Iterable[str]) -> None:
-        """Let all of *nodes* have slots; the others keep theirs until they are freed.
+        """Assign slots to all of *nodes*; the others keep theirs until they are freed.
 
         Raises:
-            SplitTooWideError: there are not enough.
+            SplitTooWideError: there are too few slots.
 
         """
         wanted = tuple(dict.fromkeys(nodes))
@@ -69,9 +70,9 @@ class LogSlots:
         self.names = tuple(names if number == len(self.names) else names[:-1])
 
     def free(self, referred: int) -> Sequence[str]:
-        """Free the slots of the idle, except those in the mask *referred*; return their nodes.
+        """Free the slots of idle nodes, except those in the mask *referred*. Return the nodes.
 
-        A record still refers to these: another node's copies would count for it.
+        Records still refer to these: another node's copies would count for them.
         """
         left = [node for node in self.idle if not referred >> self.of(node) & 1]
         self.names = tuple(FREE_SLOT if name in left else name for name in self.names)

@@ -1,6 +1,7 @@
-"""Which nodes have copies of each range of tokens, as Cassandra's strategies place them. Pure.
+"""Computes the replicas of each token range, as Cassandra's strategies place them. Pure.
 
-The driver has them too, but where copies outnumber racks it counts a node of several tokens twice.
+The driver computes them too, but counts a node of several tokens twice if a data centre has more
+copies than racks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,23 +9,23 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """Where a node stands."""
+    """The data centre and the rack of a node."""
 
     centre: str
     rack: str
 
 
 class _Lack:
-    """What a data centre still needs: nodes, of which only some may be of racks that have one."""
+    """The nodes that a data centre still needs; only some may be of racks that have one already."""
 
     def __init__(self, copies: int, racks: Sequence[str]) -> None:
-        """Begin; *racks* are those of its nodes, each as often as it has nodes."""
+        """Set the number of copies, and the rack of each node of the data centre."""
         self.nodes = min(copies, len(racks))
         self._repeats = copies - len(set(racks))
         self._racks: set[str] = set()
 
     def takes(self, rack: str) -> bool:
-        """Say whether the next node is taken that has no copy yet."""
+        """Return whether the next node, which has no copy yet, becomes a replica."""
         if self.nodes == 0 or (rack in self._racks and self._repeats <= 0):
             return False
         self._repeats -= rack in self._racks
@@ -36,10 +37,10 @@ class _Lack:
 def holders(
     ring: Sequence[tuple[int, str]], places: Mapping[str, Place], copies: Mapping[str, int]
 ) -> Iterator[tuple[int, frozenset[str]]]:
-    """Yield, for each token of *ring*, the nodes with copies of the range that ends with it.
+    """Yield, for each token of *ring*, the replicas of the range that ends with it.
 
     *ring* has the tokens, ascending, and the names of their nodes. *copies* are counted by data
-    centre; SimpleStrategy is one centre, in which each node has a rack of its own.
+    centre; SimpleStrategy is one data centre, in which each node has a rack of its own.
     """
     racks = {c: [at.rack for at in places.values() if at.centre == c] for c in copies}
     walk = [name for _, name in ring] * 2

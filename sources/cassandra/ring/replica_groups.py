@@ -1,6 +1,6 @@
-"""Replica groups: the holders of a token, and the copies that its level needs, in every topology.
+"""Replica groups: the replicas of a token, and the copies that its level needs, per topology.
 
-Separate from the records, which name a group by its number, and from `topology`, which makes them.
+Records refer to a group by its number; `topology` creates the groups.
 """
 
 import itertools
@@ -11,16 +11,16 @@ from typing import Final, NamedTuple, TypeAlias
 from headrace.sources.cassandra.native import ops
 
 GROUPS_MAX: Final = 1 << 16  # A record has 16 bits for its group.
-# Of no groups: read by none, and replaced before there are any.
+# For no groups: never read, and replaced when groups are set.
 _NO_MASKS, _NO_NUMBERS, _NO_TOKENS = (memoryview(array(code, [0])) for code in "Qiq")
 
-# (mask of hosts, how many of them), all of which a level needs: more than one for EACH_QUORUM.
+# (mask of hosts, number of them needed). The level needs all terms; EACH_QUORUM has several.
 Terms: TypeAlias = tuple[tuple[int, int], ...]
 Ring: TypeAlias = Sequence[tuple[int, int]]  # (ring token, number of its group), ascending.
 
 
 class Group(NamedTuple):
-    """One of `alternatives` must be satisfied, one for each topology; `expected` may all log it."""
+    """One of `alternatives` must be met, one per topology; all hosts in `expected` may log it."""
 
     alternatives: tuple[Terms, ...]
     expected: int  # A mask of hosts.
@@ -31,19 +31,19 @@ class Groups:
 
     Keyspace k's ring has the tokens `tokens[first[k]:first[k+1]]`, ascending; a token belongs to
     the first ring token that is not smaller, wrapping round, and `groups` gives that ring token's
-    group. Group g has the terms from `bounds[g]` to `bounds[g+1]`; `following[t]` is where the
-    alternative after that of term t begins.
+    group. Group g has the terms from `bounds[g]` to `bounds[g+1]`; `following[t]` is the start of
+    the alternative after that of term t.
     """
 
     def __init__(self, hosts: int) -> None:
-        """Begin with no keyspace; *hosts* is the number of logs, 64 at most."""
+        """Start without keyspaces; *hosts* is the number of logs, at most 64."""
         self.hosts = hosts
         self.masks = self.expected = _NO_MASKS
         self.needed = self.following = self.bounds = self.first = self.groups = _NO_NUMBERS
         self.tokens = _NO_TOKENS
 
     def set(self, groups: Sequence[Group], rings: Sequence[Ring]) -> None:
-        """Take the groups, and for each keyspace its ring."""
+        """Set the groups, and the ring of each keyspace."""
         sizes = [len(terms) for group in groups for terms in group.alternatives]
         ends = list(itertools.accumulate(sizes))
         following = [end for end, size in zip(ends, sizes, strict=True) for _ in range(size)]
@@ -60,7 +60,7 @@ class Groups:
         self.groups = memoryview(array("i", [group for ring in rings for _, group in ring] or [0]))
 
     def find(self, keyspace: int, token: int) -> int:
-        """Return the group that holds *token* in *keyspace*."""
+        """Return the number of the group of *token* in *keyspace*."""
         low = self.first[keyspace]
         high = self.first[keyspace + 1]
         begin = low
@@ -73,7 +73,7 @@ class Groups:
         return self.groups[begin if low == self.first[keyspace + 1] else low]
 
     def met(self, group: int, seen: int) -> int:
-        """Say whether the hosts in *seen* satisfy the level by one of the topologies (line 3)."""
+        """Return whether the hosts in *seen* meet the level in one of the topologies (line 3)."""
         at = self.bounds[group]
         while at < self.bounds[group + 1]:
             if ops.popcount(seen & self.masks[at]) < self.needed[at]:

@@ -12,7 +12,7 @@ from headrace.plugins import TokenRange
 RING: Final = 1 << 32
 SPLITS_MAX: Final = 4_096
 SPLITS_MIN: Final = 8  # Without a configured number.
-PER_WORKER: Final = 4  # So that loads can be levelled.
+PER_WORKER: Final = 4  # To balance the load.
 _HALF_BITS: Final = 32
 _LOWEST: Final = 1 << 31
 _NAME: Final = re.compile(r"([1-9][0-9]{0,3})-of-([1-9][0-9]{0,3})")
@@ -25,45 +25,46 @@ class Arc(NamedTuple):
     behind: int = RING
 
     def has(self, place: int) -> bool:
-        """Say whether a place is one of them."""
+        """Return whether *place* is in the arc."""
         return self.first <= place < self.behind
 
     def common(self, other: "Arc") -> "Arc":
-        """Return the places that are in both; they may be none."""
+        """Return the places that are in both arcs; the result may be empty."""
         return Arc(max(self.first, other.first), min(self.behind, other.behind))
 
 
 def names(count: int) -> Sequence[str]:
-    """Return the names of so many splits, from the lowest token on.
+    """Return the names of *count* splits, from the lowest token on.
 
-    Each says of how many it is one: other parts are other splits, never the same ones moved.
+    A name contains the count: after resplitting, no split has the name of another one.
     """
     return [name_of(number, count) for number in range(count)]
 
 
 def name_of(number: int, count: int) -> str:
-    """Return the name of split *number*, counted from 0, of so many."""
+    """Return the name of split *number*, from 0, of *count*."""
     return f"{number + 1}-of-{count}"
 
 
 def parts_of(name: str, parts: int) -> Sequence[str]:
-    """Return the names of so many equal parts of a split, or of as many as there can be."""
+    """Return the names of *parts* equal parts of a split, or of as many as the limit allows."""
     number, count = map(int, name.split("-of-"))
     parts = max(1, min(parts, SPLITS_MAX // count))
     return names(count * parts)[(number - 1) * parts : number * parts]
 
 
 def count_for(workers: int, nodes: int) -> int:
-    """Return how many splits suit a ring and its workers: a power of two, so most changes halve.
+    """Return a suitable number of splits: a power of two, so that most changes halve splits.
 
-    Several for each worker, and one for each node, so that a worker beside it has what is near.
+    Several per worker, and at least one per node, so that a worker beside a node can read its
+    tokens.
     """
     least = max(SPLITS_MIN, PER_WORKER * workers, nodes)
     return min(SPLITS_MAX, 1 << (least - 1).bit_length())
 
 
 def count_in(splits: Sequence[str]) -> int | None:
-    """Return how many splits a ring of the names *splits* has; None: they are not a ring."""
+    """Return the number of splits in the ring of *splits*; None if the names do not form a ring."""
     return (
         len(splits)
         if 0 < len(splits) <= SPLITS_MAX and sorted(splits) == sorted(names(len(splits)))
@@ -72,7 +73,7 @@ def count_in(splits: Sequence[str]) -> int | None:
 
 
 def arc_of(name: str) -> Arc | None:
-    """Return where the tokens of a split are; None if the name is not a split's."""
+    """Return the arc of a split; None if *name* is not that of a split."""
     match = _NAME.fullmatch(name)
     if match is None or not int(match[1]) <= int(match[2]) <= SPLITS_MAX:
         return None
@@ -85,13 +86,13 @@ def _arc(number: int, count: int) -> Arc:
 
 
 def tokens_of(number: int, count: int) -> tuple[int, int]:
-    """Return the first token and the last one of a split; *number* is from 0, of *count*."""
+    """Return the first and the last token of split *number*, from 0, of *count*."""
     first, behind = ((place - _LOWEST) << _HALF_BITS for place in _arc(number, count))
     return first, behind - 1
 
 
 def token_range(name: str) -> TokenRange | None:
-    """Return the tokens of a split by its name; None if the name is not a split's."""
+    """Return the tokens of a split by its name; None if *name* is not that of a split."""
     arc = arc_of(name)
     if arc is None:
         return None
@@ -100,7 +101,7 @@ def token_range(name: str) -> TokenRange | None:
 
 
 def arcs_of(numbers: Iterable[int], count: int) -> tuple[tuple[int, int], ...]:
-    """Return the tokens of splits, first and last, ascending; nothing where they are all.
+    """Return the token ranges of splits, first and last, ascending; empty if they are all.
 
     *numbers* are from 0, of *count*.
     """
@@ -114,7 +115,7 @@ def arcs_of(numbers: Iterable[int], count: int) -> tuple[tuple[int, int], ...]:
 
 
 def covered(arcs: Iterable[Arc]) -> tuple[Arc, ...]:
-    """Return the same places in as few arcs as can be, ascending."""
+    """Return the same places in the fewest possible arcs, ascending."""
     made: list[Arc] = []
     for arc in sorted(arcs):
         if made and arc.first <= made[-1].behind:
@@ -125,7 +126,7 @@ def covered(arcs: Iterable[Arc]) -> tuple[Arc, ...]:
 
 
 def without(arc: Arc, others: Iterable[Arc]) -> tuple[Arc, ...]:
-    """Return the places of *arc* that are in none of the *others*."""
+    """Return the places of *arc* that are in none of *others*."""
     left, at = [], arc.first
     for other in covered(others):
         left.append(Arc(at, min(other.first, arc.behind)))
@@ -134,10 +135,10 @@ def without(arc: Arc, others: Iterable[Arc]) -> tuple[Arc, ...]:
 
 
 def place_of(token: int) -> int:
-    """Return where a token is."""
+    """Return the place of a token on the ring."""
     return (token >> _HALF_BITS) + _LOWEST
 
 
 def number_of(token: int, count: int) -> int:
-    """Return the split, from 0 and of *count*, that a token is in."""
+    """Return the number of the split that has *token*, from 0, of *count*."""
     return place_of(token) * count // RING

@@ -1,4 +1,4 @@
-"""Which nodes hold a token, and which copies a consistency level asks for: versions of a topology.
+"""Versions of a topology: the replicas of a token, and the copies that a level requires.
 
 Pure: no I/O, no clock. Lines are those of docs/agreement.md.
 """
@@ -33,10 +33,10 @@ WHOLE: Final[Part] = (_LOWEST, _HIGHEST)
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node of the ring. Without tokens it can only be one that holds everything.
+    """A node of the ring. Without tokens, it must be a replica of everything.
 
-    Without a name its data centre is the only one that a keyspace has copies in, else `dc1`.
-    One that is joining logs writes of ranges that it will have, and is not a replica yet.
+    If `datacenter` is empty, the node is in the only data centre in which a keyspace has copies,
+    else in `dc1`. A joining node logs writes of its future ranges, but is not a replica yet.
     """
 
     name: str
@@ -51,10 +51,10 @@ Replication = tuple[tuple[str, str], ...]  # A keyspace's options, in order.
 
 @dataclass(frozen=True)
 class Topology:
-    """One version: the nodes, the replication of each keyspace, and the level that is asked for.
+    """One version: the nodes, the replication of each keyspace, and the configured level.
 
-    Versions with the same content are the same version. *local* is the data centre that LOCAL_
-    levels mean.
+    Versions with the same content are the same version. *local* is the data centre of the LOCAL_
+    levels.
     """
 
     nodes: tuple[Node, ...]
@@ -83,17 +83,17 @@ class Topology:
 
     @classmethod
     def decode(cls, encoded: bytes) -> "Topology":
-        """Read what `encode` wrote.
+        """Decode the result of `encode`.
 
         Raises:
-            msgspec.MsgspecError: it is something else.
+            msgspec.MsgspecError: *encoded* is something else.
 
         """
         nodes, keyspaces, level, local = msgspec.msgpack.decode(encoded, type=_Encoded)
         return cls(tuple(Node(*node) for node in nodes), keyspaces, level, local)
 
     def with_keyspace(self, keyspace: KeyspaceSchema) -> "Topology":
-        """Return the version in which *keyspace* is replicated so."""
+        """Return the version with the replication of *keyspace* added or changed."""
         options = tuple(sorted(keyspace.replication.items()))
         known = {**dict(self.keyspaces), keyspace.name: options}
         if known == dict(self.keyspaces):
@@ -101,26 +101,26 @@ class Topology:
         return Topology(self.nodes, tuple(sorted(known.items())), self.level, self.local)
 
     def is_part_of(self, other: "Topology") -> bool:
-        """Say whether *other* is the same but for keyspaces that it has besides."""
+        """Return whether *other* differs at most by additional keyspaces."""
         same = (self.nodes, self.level, self.local) == (other.nodes, other.level, other.local)
         return same and set(self.keyspaces) <= set(other.keyspaces)
 
     def names(self) -> frozenset[str]:
-        """Return the names of all nodes whose logs count or will count (line 10)."""
+        """Return the names of all nodes whose logs count now or in future (line 10)."""
         return frozenset(node.name for node in self.nodes)
 
     def joined(self) -> "Topology":
-        """Return the version that comes when all nodes have joined that join now."""
+        """Return the version in which all joining nodes have joined."""
         if not any(node.joining for node in self.nodes):
             return self
         nodes = tuple(replace(node, joining=False) for node in self.nodes)
         return Topology(nodes, self.keyspaces, self.level, self.local)
 
     def ring(self, keyspace: str) -> "Sequence[_Range]":
-        """Return the holders of a keyspace's ranges, ascending; nothing if it was not known.
+        """Return the ranges of a keyspace, ascending; empty if the version does not have it.
 
         Raises:
-            TopologyError: it cannot be determined.
+            TopologyError: the replicas cannot be determined.
 
         """
         if keyspace not in self._rings:
@@ -129,7 +129,7 @@ class Topology:
         return self._rings[keyspace]
 
     def at(self, keyspace: str, token: int) -> "Sequence[tuple[frozenset[str], int]]":
-        """Return the nodes whose copies of a token count, and how many are needed; see `_Range`."""
+        """Return the nodes whose copies of a token count, and the number needed; see `_Range`."""
         ring = self.ring(keyspace)
         return ring[bisect_left(ring, token, key=_TOKEN) % len(ring)].terms if ring else ()
 
@@ -145,7 +145,7 @@ _Encoded = tuple[
 class _Range(msgspec.Struct, frozen=True):
     """The replicas of the tokens up to `token`, by data centre, and the terms of the level.
 
-    Terms are (nodes that count, how many of them), all of which must be satisfied.
+    Terms are (nodes that count, number needed); all terms must be met.
     """
 
     token: int
@@ -156,11 +156,11 @@ class _Range(msgspec.Struct, frozen=True):
 def replica_groups(
     nodes: Sequence[Node], keyspaces: Sequence[KeyspaceSchema], level: str, local: str = ""
 ) -> Groups:
-    """Return, for each keyspace in order, its ring and what *level* needs of it.
+    """Return the ring of each keyspace, in order, and the copies that *level* needs.
 
     Raises:
-        TopologyError: the replicas of a keyspace are unknown, or those that are read are too few
-            for the level.
+        TopologyError: the replicas of a keyspace are unknown, or too few of them are read for the
+            level.
 
     """
     version = Topology.of(nodes, keyspaces, level, local)
@@ -179,13 +179,13 @@ def set_replicas(
     keyspaces: Sequence[str],
     part: Part = WHOLE,
 ) -> None:
-    """Give *groups* what is in *part* of these keyspaces' rings, by all *versions*.
+    """Set *groups* for *part* of these keyspaces' rings, by all *versions*.
 
-    *hosts* are the nodes whose logs are read, by their numbers in the records. More keyspaces leave
-    the groups of others alone.
+    *hosts* are the nodes whose logs are read, by their numbers in the records. Adding keyspaces
+    does not change the groups of others.
 
     Raises:
-        TopologyError: the replicas of a keyspace are unknown, or they are too many groups.
+        TopologyError: the replicas of a keyspace are unknown, or there are too many groups.
 
     """
     bits = {name: 1 << number for number, name in enumerate(hosts)}
@@ -213,9 +213,9 @@ def set_replicas(
 def can_meet(
     version: Topology, keyspace: str, part: Part, nodes: frozenset[str], read: frozenset[str]
 ) -> bool:
-    """Return whether copies on *nodes* and those that are not *read* can meet the level.
+    """Return whether copies on *nodes* and on nodes that are not *read* can meet the level.
 
-    That is, of any token of *part*.
+    True if this holds for any token of *part*.
     """
     options = dict(version.keyspaces).get(keyspace)
     if options is None:
@@ -237,7 +237,7 @@ def can_meet(
 
 
 def holding(versions: Sequence[Topology], keyspaces: Sequence[str], part: Part) -> frozenset[str]:
-    """Return the nodes that hold a token of *part*, by any of the versions."""
+    """Return the nodes that hold a token of *part* in any of the versions."""
     return frozenset(
         name
         for keyspace in keyspaces
@@ -250,12 +250,12 @@ def holding(versions: Sequence[Topology], keyspaces: Sequence[str], part: Part) 
 def _cells(
     versions: Sequence[Topology], keyspace: str, part: Part
 ) -> Iterator[tuple[int, Sequence["_Range"]]]:
-    """Yield the tokens that ranges of any version end at, and what each version says there."""
+    """Yield the tokens at which ranges of any version end, with each version's range there."""
     rings = [ring for version in versions if (ring := version.ring(keyspace))]
     if not rings:
         return
     first, last = part
-    ends = {last}  # What is behind the last range in it belongs to the next one.
+    ends = {last}  # The rest of the last range belongs to the next part.
     for ring in rings:
         begin = bisect_left(ring, first, key=_TOKEN)
         ends.update(each.token for each in ring[begin : bisect_left(ring, last, key=_TOKEN)])
@@ -264,10 +264,11 @@ def _cells(
 
 
 def local_datacenter(nodes: Sequence[Node], level: str, given: str | None) -> str:
-    """Return the data centre that LOCAL_ levels mean: the one that is given, or the only one.
+    """Return the data centre of the LOCAL_ levels: *given*, or the only one.
 
     Raises:
-        ConfigError: such a level is asked for, and it is not clear which.
+        ConfigError: the level is a LOCAL_ level, and the data centre is ambiguous; or *given* is
+            unknown.
 
     """
     known = sorted({node.datacenter for node in nodes})
@@ -280,13 +281,13 @@ def local_datacenter(nodes: Sequence[Node], level: str, given: str | None) -> st
 
 
 def check_readable(version: Topology, keyspace: str, hosts: Sequence[str]) -> None:
-    """Refuse a version in which the logs of *hosts* can never satisfy the level.
+    """Raise TopologyError if the logs of *hosts* can never meet the level.
 
-    Of a keyspace in several data centres logs of each are needed, unless the level is of one only:
-    what is written to another centre first would wait for copies that may never come.
+    For a keyspace in several data centres, logs of each are needed unless the level is local: a
+    write to another data centre first would wait for copies that may never arrive.
 
     Raises:
-        TopologyError: with what is missing.
+        TopologyError: it says which copies are missing.
 
     """
     read = frozenset(hosts)
@@ -306,10 +307,10 @@ def check_readable(version: Topology, keyspace: str, hosts: Sequence[str]) -> No
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """How many of the copies of a keyspace are read, of the tokens of which the fewest are.
+    """How many copies of a keyspace are read, for the tokens with the fewest.
 
-    `copies` are those that the level counts together, `needed` how many of them it needs.
-    `unread` are the nodes that are known to hold the others.
+    `copies` are those that the level counts together, and `needed` is the number it needs. `unread`
+    are the nodes that are known to hold the others.
     """
 
     keyspace: str
@@ -320,14 +321,14 @@ class Coverage(msgspec.Struct, frozen=True):
 
     @property
     def sure(self) -> int:
-        """How many nodes must have a write, so that the level is certainly met by what is read."""
+        """The number of nodes with a write at which the logs read certainly meet the level."""
         return self.needed + self.copies - self.read
 
 
 def coverage(version: Topology, keyspace: str, hosts: Sequence[str]) -> Coverage | None:
-    """Return how many copies of a keyspace the logs of *hosts* have; None if all that there are.
+    """Return how many copies of a keyspace the logs of *hosts* have; None if they have all.
 
-    Where the ring is not known, the replication says how many there are.
+    Without a known ring, the number of copies is that of the replication.
 
     Raises:
         TopologyError: the replicas are unknown.
@@ -351,12 +352,12 @@ def coverage(version: Topology, keyspace: str, hosts: Sequence[str]) -> Coverage
 
 
 def replication_factor(keyspace: KeyspaceSchema) -> int:
-    """Return how many copies of a row the keyspace keeps, over all data centres."""
+    """Return the number of copies of a row in *keyspace*, over all data centres."""
     return sum(_copies(keyspace).values())
 
 
 def _copies(keyspace: KeyspaceSchema) -> Mapping[str, int]:
-    """Return how many copies each data centre keeps; "" is all of them for SimpleStrategy."""
+    """Return the number of copies per data centre; "" is all of them for SimpleStrategy."""
     options = {k: v for k, v in keyspace.replication.items() if k != "class"}
     try:
         counts = {k: int(count.partition("/")[0]) for k, count in options.items()}
@@ -410,7 +411,7 @@ def _ring(version: Topology, name: str, replication: Mapping[str, str]) -> Seque
 
 
 def _unnamed(copies: Mapping[str, int]) -> str:
-    """Return the data centre of those that say none."""
+    """Return the data centre of nodes without one."""
     return next(iter(copies)) if len(copies) == 1 else _CENTRE
 
 
@@ -431,7 +432,7 @@ def _check_centres(version: Topology, keyspace: KeyspaceSchema, read: frozenset[
 def _all_nodes(
     keyspace: KeyspaceSchema, copies: Mapping[str, int], centres: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return the replicas of every token where no tokens are known."""
+    """Return the replicas of every token when no tokens are known."""
     for centre, count in copies.items():
         held = [name for name in centres if centre in {"", centres[name]}]
         if count < len(held):
@@ -458,7 +459,7 @@ def _terms(
     centres: Mapping[str, str],
     replicas: frozenset[str],
 ) -> Sequence[tuple[frozenset[str], int]]:
-    """Return what the level asks of the replicas of one range, as Cassandra counts."""
+    """Return the terms of the level for the replicas of one range, as Cassandra counts."""
     return [
         (frozenset(n for n in replicas if "" in found or centres[n] in found), needed)
         for found, needed in _counted(version, copies)
@@ -466,13 +467,13 @@ def _terms(
 
 
 def _counted(version: Topology, copies: Mapping[str, int]) -> Sequence[tuple[tuple[str, ...], int]]:
-    """Return which data centres' copies the level counts together, and how many it needs."""
+    """Return the data centres whose copies the level counts together, and the number it needs."""
     level, total, found = version.level, sum(copies.values()), tuple(copies)
     if level == "EACH_QUORUM":
         return [((centre,), count // 2 + 1) for centre, count in copies.items()]
     if level in LOCAL_LEVELS and "" not in copies:
         local = version.local or _unnamed(copies)
-        total, found = copies.get(local, 1), (local,)  # Where there are none, none can be read.
+        total, found = copies.get(local, 1), (local,)  # Without replicas, none can be read.
     needed = _COUNTS.get(level) or (total if level == "ALL" else total // 2 + 1)
     return [(found, needed)]
 

@@ -1,4 +1,4 @@
-"""The ring from a file, read again when it changes: what `nodetool ring` says, in YAML.
+"""Reads the ring from a file, again when it changes: the content of `nodetool ring`, in YAML.
 
 Blocking file I/O; for one thread.
 """
@@ -20,20 +20,20 @@ _KNOWN: Final = ("tokens", "dc", "rack", "joining")
 
 
 class TopologyFile:
-    """See the module."""
+    """The ring in one file."""
 
     def __init__(self, path: str, context: Context) -> None:
-        """Read nothing yet."""
+        """Set the path; read nothing yet."""
         self._path = Path(path)
         self._log = context.log
         self._looked_ms: int | None = None
         self._read = b""
 
     def changed(self, now_ms: int) -> Sequence[Node] | None:
-        """Return the nodes if the file has changed; one that cannot be read now changes nothing.
+        """Return the nodes if the file has changed. One that becomes unreadable changes nothing.
 
         Raises:
-            ConfigError: at the first look: it cannot be read.
+            ConfigError: the file cannot be read at the first look.
 
         """
         first = self._looked_ms is None
@@ -54,7 +54,7 @@ class TopologyFile:
         return nodes
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file stays open."""
 
 
 def nodes_of(given: Mapping[str, object]) -> Sequence[Node]:
@@ -73,7 +73,7 @@ def _node_of(name: str, given: object) -> Node:
 def node_problems(
     key: str, node: Mapping[str, object], others: Collection[str] = ()
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a node; *others* are names that it may have besides."""
+    """Yield the problems of a node; *others* are names of further options that it may have."""
     for name in node.keys() - {*_KNOWN, *others}:
         known = ", ".join([*others, *_KNOWN])
         yield Problem(f"{key}.{name}", "unknown", f"{known} are known")
@@ -96,9 +96,9 @@ def _nodes(content: bytes) -> Sequence[Node]:
     try:
         loader = yaml.SafeLoader(content)
         node = loader.get_single_node()
-        problems = list(_given_twice("topology", node))  # Before merge keys are put in.
+        problems = list(_given_twice("topology", node))  # Before merge keys are resolved.
         given = None if node is None else loader.construct_document(node)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # Too deep; 2026-99-99.
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # Nested too deeply; 2026-99-99.
         raise ConfigError([Problem("topology", str(error))]) from error
     if not isinstance(given, Mapping) or not given:
         hint = "node1: {tokens: [-9223372036854775808], dc: dc1, rack: rack1}"
@@ -119,7 +119,7 @@ def _nodes(content: bytes) -> Sequence[Node]:
 
 
 def _given_twice(key: str, node: object) -> Iterator[Problem]:
-    """Yield the names that stand twice, of which reading keeps the last."""
+    """Yield duplicate names, of which YAML keeps the last."""
     if isinstance(node, yaml.MappingNode):
         names = [f"{key}.{name.value}" for name, _ in node.value]
         twice = (name for name, count in Counter(names).items() if count > 1)
