@@ -1,11 +1,11 @@
-"""Keeps the files of one node's log: links in the hold, and the disposal of what no job needs.
+"""Keeps the files of one node's log: links them into the hold, and disposes of unneeded ones.
 
 A segment is linked into the hold when it is first seen, so that nothing is lost when Cassandra
-removes it. When it is final, Cassandra's own links go, so that its limit for `cdc_raw` counts only
-what is being written. Without a hold segments stay in `cdc_raw` until no job needs them. Only files
-with the names of segments and of their indexes are touched, and only in these two folders. Blocking
-file I/O; one process does so for a node's log: its agent, or else the worker that reads the
-directory.
+removes it. When it is final, Cassandra's own links are removed, so that its limit for `cdc_raw`
+counts only the data being written. Without a hold, segments stay in `cdc_raw` until no job needs
+them. Only files named like segments or their indexes are touched, and only in these two folders.
+Blocking file I/O; one process does this for a node's log: its agent, or else the worker that reads
+the directory.
 """
 
 import contextlib
@@ -36,20 +36,20 @@ from headrace.sources.cassandra.logs.space import spaces
 from headrace.sources.cassandra.retention.figures import HoldFigures
 
 TICK_MS: Final = 1_000
-RESCUE_MS: Final = 600_000  # So long copies may wait before their segment goes without them.
+RESCUE_MS: Final = 600_000  # The age at which a segment goes, with its pending copies saved.
 ALARM_MS: Final = 60_000  # Between two warnings of one kind.
-PINS_MS: Final = 86_400_000  # Notes that say the same for so long may be of a job that is gone.
+PINS_MS: Final = 86_400_000  # Pins that are unchanged for this long may be of a removed job.
 PINS_ALARM_MS: Final = 3_600_000
-RATE_SEGMENTS: Final = 64  # Finished segments that give the rate of writing.
-FILLING: Final = 0.8  # Of what may be held: from there on there are warnings.
+RATE_SEGMENTS: Final = 64  # Number of finished segments from which the write rate is computed.
+FILLING: Final = 0.8  # Fraction of the hold's limit from which it warns.
 
 
 class Disposal(msgspec.Struct, frozen=True):
-    """What becomes of a finished segment: kept, deleted, or moved to `archive`.
+    """The disposal of a finished segment: it is kept, deleted, or moved to `archive`.
 
-    Not before it is `retention_ms` old. Not more than `bytes_max` are held, and nothing while less
-    than `min_free` bytes of the disk are free; then Cassandra's links stay, or with `drop_oldest`
-    the oldest segments go, needed or not.
+    A segment is disposed of when it is at least `retention_ms` old. At most `bytes_max` are held,
+    and nothing while fewer than `min_free` bytes of the disk are free; then Cassandra's links stay,
+    or with `drop_oldest` the oldest segments are removed, needed or not.
     """
 
     keep: bool = True
@@ -61,7 +61,7 @@ class Disposal(msgspec.Struct, frozen=True):
 
 
 class SegmentRetention:
-    """See the module."""
+    """Holds and disposes of the segments of one log."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SegmentRetention:
         clock: Clock,
         events: structlog.stdlib.BoundLogger,
     ) -> None:
-        """Touch nothing yet."""
+        """Set the options; change no file yet."""
         self.notes = log.path / FOLDER
         self._log = log
         self._disposal = disposal
@@ -82,19 +82,19 @@ class SegmentRetention:
         self._newest = 0
         self._full = False
         self._known: Watched | None = None
-        self._seen: dict[Path, dict[str, int]] = {}  # Files and their bytes, by folder.
+        self._seen: dict[Path, dict[str, int]] = {}  # Files and their sizes in bytes, by folder.
 
     @property
     def keeps_all(self) -> bool:
-        """Whether nothing is disposed of here, or nothing is there."""
+        """Whether this object disposes of nothing, or the directory does not exist."""
         return self._disposal.keep or not self._log.path.is_dir()
 
     def check(self) -> None:
-        """Make sure that segments can be held and disposed of, if they are to be.
+        """Check that segments can be held and disposed of, if configured.
 
         Raises:
-            HoldDeniedError: the directory, the hold or the archive is not for us to write, or the
-                hold is on another file system.
+            HoldDeniedError: the directory, the hold or the archive is not writable, or the hold is
+                on another file system.
 
         """
         if self._disposal.keep:
@@ -128,7 +128,7 @@ class SegmentRetention:
                 ) from error
 
     def tick(self) -> None:
-        """Hold what is new and dispose of what is not needed, once in TICK_MS.
+        """Hold new segments and dispose of unneeded ones, once per TICK_MS.
 
         Failures are logged and retried; readers are not blocked.
         """
@@ -143,7 +143,7 @@ class SegmentRetention:
             self._alarm("hold_pauses", error=str(error), error_code=error.code)
 
     def take(self) -> None:
-        """Link what is new into the hold; remove Cassandra's links of what is held and final.
+        """Link new segments into the hold; remove Cassandra's links of those held and final.
 
         Raises:
             HoldError: a file cannot be linked or removed.
@@ -168,25 +168,25 @@ class SegmentRetention:
                     self._take_index(hold, index_name(name))
                     if name in listed and listed[name].final and not self._is_witness(name):
                         self._remove(self._log.path, name)
-            # What the node took away and never had an index for had no CDC data.
+            # Segments that the node removed without ever writing an index had no CDC data.
             for name in set(self._segments_in(hold)) - set(here) - listed.keys():
                 self._remove(hold, name)
         self._warn()
 
     def dispose(self) -> int:
-        """Dispose of the final segments that no registered split needs; return how many.
+        """Dispose of the final segments that no registered split needs. Return their number.
 
-        The newest one stays until there is a newer one: while no process looks, it is the witness
-        that nothing behind it was removed (see `gaps`). Before a job is registered nothing goes.
+        The newest segment stays until there is a newer one: while no process watches, it shows that
+        none after it was removed (see `gaps`). Before a job is registered, none is removed.
 
         Raises:
-            HoldError: a note cannot be read, or a file cannot be moved or removed.
+            HoldError: a pin cannot be read, or a file cannot be moved or removed.
 
         """
         return self._dispose(self._disposal.retention_ms, RESCUE_MS, None)
 
     def figures(self) -> HoldFigures:
-        """Return how much is held, and how much more can be."""
+        """Return the held and the remaining space."""
         self._seen.clear()
         return self._figures()
 
@@ -208,7 +208,7 @@ class SegmentRetention:
     # ---- holding ----
 
     def _watch(self, hold: Path, here: Sequence[str], listed: Collection[SegmentInfo]) -> None:
-        """Note what is seen in `cdc_raw`, and whether some of it may have gone unseen."""
+        """Note the segments in `cdc_raw`, and whether some may have been removed unseen."""
         before, names = self._watched(), set(here)
         now = before.after(
             [file_of(each.segment_id) for each in listed if each.name in names],
@@ -225,19 +225,19 @@ class SegmentRetention:
         return self._known or Watched()
 
     def _is_witness(self, name: str) -> bool:
-        """Say whether this one is to stay in `cdc_raw`, as the newest that was seen there."""
+        """Return whether the segment stays in `cdc_raw` as the newest that was seen there."""
         parsed = parse_name(name)
         return parsed is not None and parsed[1] == self._watched().witness
 
     def _holds(self, hold: Path, name: str) -> bool:
-        """Say whether *hold* has a link of the very file in `cdc_raw`."""
+        """Return whether *hold* has a link to the same file as `cdc_raw`."""
         try:
             return (self._log.path / name).samefile(hold / name)
         except FileNotFoundError:
             return False
 
     def _take(self, hold: Path, name: str) -> bool:
-        """Link a segment, if there is room; say whether it is held now."""
+        """Link a segment if there is room. Return whether it is held now."""
         try:
             found = (self._log.path / name).lstat()
             if not stat.S_ISREG(found.st_mode):
@@ -247,7 +247,7 @@ class SegmentRetention:
                 return False
             os.link(self._log.path / name, hold / name, follow_symlinks=False)
             self._files(hold)[name] = found.st_size
-        except FileNotFoundError:  # The node took it away just now.
+        except FileNotFoundError:  # The node just removed it.
             return False
         except FileExistsError:
             self._alarm("hold_differs", segment=name, place=str(hold))
@@ -255,7 +255,7 @@ class SegmentRetention:
         return True
 
     def _take_index(self, hold: Path, index: str) -> None:
-        """Link an index, if there is one; after a replay it is another file than before."""
+        """Link an index if it exists; a replay creates a new file."""
         if self._holds(hold, index):
             return
         temporary = hold / f".{index}"
@@ -271,7 +271,7 @@ class SegmentRetention:
             self._files(folder).pop(each, None)
 
     def _files(self, folder: Path) -> dict[str, int]:
-        """Return the files in *folder* and their bytes: it is looked at once for each request."""
+        """Return the files in *folder* and their sizes; it is listed once per request."""
         if folder not in self._seen:
             self._seen[folder] = sizes_in(folder)
         return self._seen[folder]
@@ -288,7 +288,7 @@ class SegmentRetention:
     # ---- bounds ----
 
     def _shortage(self, size: int) -> int:
-        """Return how many bytes would have to go before *size* more can be held."""
+        """Return how many bytes must be freed before *size* more can be held."""
         hold, most = self._log.hold or self._log.path, self._disposal.bytes_max
         disk = os.statvfs(hold)
         free = disk.f_bavail * disk.f_frsize
@@ -296,7 +296,7 @@ class SegmentRetention:
         return max([self._disposal.min_free + size - free, *over])
 
     def _make_room(self, size: int) -> bool:
-        """Let go what may, so that *size* more bytes can be held; say whether they can."""
+        """Remove what may be removed to hold *size* more bytes. Return whether they fit."""
         shortage = self._shortage(size)
         if shortage > 0:
             self._dispose(0, 0, shortage)
@@ -307,7 +307,7 @@ class SegmentRetention:
         return shortage <= 0
 
     def _drop(self, shortage: int) -> None:
-        """Remove the oldest segments that have no other link, needed or not.
+        """Remove the oldest segments without another link, whether needed or not.
 
         A job that needed one finds it removed: that is a gap (I10).
         """
@@ -323,13 +323,13 @@ class SegmentRetention:
                 )
 
     def _give_back(self, hold: Path, here: Sequence[str]) -> None:
-        """Let go what the node still has: its own limit is to protect it."""
+        """Remove held links of segments that the node still has: its own limit protects it."""
         for name in here:
             if self._holds(hold, name):
                 self._remove(hold, name)
 
     def _warn(self) -> None:
-        """Say that the hold fills, or is full."""
+        """Warn that the hold is filling, or full."""
         most, now = self._disposal.bytes_max, self._figures()
         free = now.room_bytes if most is None else most
         if self._full:
@@ -344,15 +344,15 @@ class SegmentRetention:
             )
 
     def _observe(self, listed: Iterable[SegmentInfo]) -> None:
-        """Note when segments were finished, and how large they are."""
+        """Note when segments were finished, and their sizes."""
         for info in listed:
             if info.final and info.segment_id > self._newest:
                 self._newest = info.segment_id
                 self._finished.append((self._log.modified_ms(info), self._log.size_of(info)))
 
     def _rate(self) -> float:
-        """Return how many bytes a second were written recently; 0 where that is not known."""
-        if len(self._finished) < 2:  # noqa: PLR2004 (two make a distance)
+        """Return the recent write rate in bytes per second; 0 if it is unknown."""
+        if len(self._finished) < 2:  # noqa: PLR2004 (a distance needs two)
             return 0.0
         span_ms = self._finished[-1][0] - self._finished[0][0]
         size = sum(size for _, size in self._finished) - self._finished[0][1]
@@ -369,7 +369,7 @@ class SegmentRetention:
     # ---- disposal ----
 
     def _dispose(self, retention_ms: int, rescue_ms: int, enough: int | None) -> int:
-        """Dispose of what is so old, until *enough* bytes have gone; None: of all of it."""
+        """Dispose of segments of this age until *enough* bytes are freed; None means all."""
         notes = [] if self._disposal.keep else pins.notes_in(self.notes)
         if not notes:
             return 0
@@ -399,7 +399,7 @@ class SegmentRetention:
                 archive=None if self._disposal.archive is None else str(self._disposal.archive),
             )
         with self._telling(self.notes):
-            # A split that has not started may find in its commit that it needs them.
+            # A split that has not started may need them when it commits.
             rescued_copies.keep_only(
                 self.notes, lambda n: any(n in need.copies or need.whole(n) for need in noted)
             )
@@ -407,7 +407,7 @@ class SegmentRetention:
         return gone
 
     def _warn_of_pins(self, notes: Sequence[Note], now_ms: int) -> None:
-        """Report notes that have not changed for long, and of what is kept for them."""
+        """Report pins that have not changed for a long time, and the segments kept for them."""
         old: dict[tuple[str, str], list[Note]] = {}
         for note in notes:
             if now_ms - note.written_ms >= PINS_MS:
@@ -431,7 +431,7 @@ class SegmentRetention:
                 )
 
     def _may_go(self, info: SegmentInfo, noted: Sequence[Need], *, is_old: bool) -> bool:
-        """Say whether no split needs a segment; what is needed of an *is_old* one is saved."""
+        """Return whether no split needs a segment; needed copies of an *is_old* one are saved."""
         if any(need.whole(info.segment_id) for need in noted):
             return False
         file_id = file_of(info.segment_id)
@@ -439,13 +439,13 @@ class SegmentRetention:
         return not copies or (is_old and self._rescue(info, sorted(copies)))
 
     def _rescue(self, info: SegmentInfo, copies: Sequence[tuple[int, int]]) -> bool:
-        """Save copies of a segment; one that cannot be read keeps it."""
+        """Save copies of a segment. Return False if it cannot be read, so it stays."""
         try:
             file = self._log.open(info)
         except FileNotFoundError:
             return True
         try:
-            # Without keys: what is encrypted is not rescued, and stays.
+            # Without keys: encrypted segments are not rescued, and stay.
             opened = OpenedSegment(file, Keys(KeyOptions()), info)
             found = {position: opened.mutation(position, length) for position, length in copies}
         except (SegmentError, SegmentKeyError):
@@ -458,7 +458,7 @@ class SegmentRetention:
         return True
 
     def _put_away(self, info: SegmentInfo) -> None:
-        """Archive or remove a segment and its index, wherever they are."""
+        """Archive or remove a segment and its index, in each folder."""
         with self._telling(self._log.path):
             for name in (info.name, index_name(info.name)):
                 if self._disposal.archive is not None:
@@ -477,7 +477,7 @@ class SegmentRetention:
 
 
 def _move(path: Path, archive: Path) -> None:
-    """Move a file, also to another disk; one of half its bytes never has its name."""
+    """Move a file, also to another disk; a partial copy never has its name."""
     archive.mkdir(parents=True, exist_ok=True)
     try:
         path.rename(archive / path.name)

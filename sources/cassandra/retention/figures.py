@@ -4,11 +4,11 @@ import msgspec
 
 
 class HoldFigures(msgspec.Struct, frozen=True):
-    """How much is held of a node's log, how much more can be, and how long that lasts.
+    """The held and the remaining space of a node's log, and how long it lasts.
 
-    `retention_seconds`, at the recent rate of writing, is None while that is not known; `full`:
-    something is not held now. `free_bytes` of the disk and `growth`, the bytes a second that were
-    written recently, are None where they are not known, as of agents that do not say them yet.
+    `retention_seconds`, at the recent write rate, is None while that is unknown; `full`: some
+    segment is not held now. `free_bytes` of the disk and `growth`, the recent write rate in bytes
+    per second, are None if unknown, as from older agents.
     """
 
     held_bytes: int

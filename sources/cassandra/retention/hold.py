@@ -1,7 +1,7 @@
 """One job's needs of one node's log; `disposal` removes what no job needs.
 
-Every job that reads a `cdc_raw` directory leaves its markers beside it, so two jobs, also of
-different stores, cannot rob each other (I5). Blocking file I/O.
+Every job that reads a `cdc_raw` directory leaves its markers beside it, so two jobs, even of
+different stores, cannot remove segments that the other needs (I5). Blocking file I/O.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ _MS: Final = 1_000
 
 
 class Hold:
-    """One job's needs in one node's directory."""
+    """The needs of one job in one node's directory."""
 
     def __init__(
         self, folder: Path, job: str, *, store: str = "", retention: SegmentRetention | None = None
     ) -> None:
-        """Touch nothing yet. Notes lie in *folder*; *store* is the job's `store_mark`.
+        """Change no file yet. Pins are in *folder*; *store* is the job's `store_mark`.
 
-        Without *retention* no segment is disposed of here.
+        Without *retention*, this object disposes of nothing.
         """
         self._retention = retention
         self._job = job
@@ -45,16 +45,16 @@ class Hold:
         self._splits: list[str] = []
 
     def register_all(self, splits: Iterable[str]) -> None:
-        """Let every split of the job that left no note yet need everything."""
+        """Write a pin that needs everything for each split of the job that has none yet."""
         self._splits = list(splits)
         names = {self._name(split): split for split in self._splits}
         with self._telling():
             for name in pins.write_new(self._folder, list(names), pins.everything(self._job)):
-                # What it says next is noted, also if it is as before.
+                # Its next pin is written, even if it is unchanged.
                 self._noted.pop(names[name], None)
 
     def register(self, split: str, marker: Marker, pending: Pending, listed: Stored = ()) -> None:
-        """Note what *split* needs from now on: all after *marker*, and the *pending* copies.
+        """Pin what *split* needs from now on: everything after *marker*, and the *pending* copies.
 
         It knows the segments that are *listed*, and needs all others.
 
@@ -62,7 +62,7 @@ class Hold:
             HoldError: the folder cannot be written though segments may be disposed of.
 
         """
-        # Mostly nothing is pending; a job has a note for each split and log.
+        # Usually nothing is pending; a job has a pin for each split and log.
         said: object = (marker.segment_id, marker.offset == END_OFFSET)
         if not pending and self._noted.get(split) == said:
             return
@@ -81,12 +81,12 @@ class Hold:
         try:
             yield
         except OSError as error:
-            if self._keeps_all:  # A directory we may only read: other jobs' care.
+            if self._keeps_all:  # The directory is read-only for us: other jobs maintain it.
                 return
             raise HoldError(str(error), place=str(self._folder)) from error
 
     def withdraw(self, splits: Iterable[str]) -> None:
-        """Need nothing any more: the job was removed."""
+        """Remove the pins of *splits*: the job was removed."""
         gone = set(splits)
         self._splits = [split for split in self._splits if split not in gone]
         for split in gone:
@@ -94,17 +94,17 @@ class Hold:
                 (self._folder / self._name(split)).unlink(missing_ok=True)
 
     def dispose(self) -> int:
-        """Dispose of what no split of any job needs; return of how many segments.
+        """Dispose of segments that no split of any job needs. Return their number.
 
-        I5: if a node was set up again our notes are gone, too, and no split but one has said since
-        what it needs.
+        I5: if a node was set up again, our pins were removed too, and only one split has written
+        its pin again since.
         """
         if not self._keeps_all:
             self.register_all(self._splits)
         return 0 if self._retention is None else self._retention.dispose()
 
     def tick(self) -> None:
-        """Look after the files if it is time; see `SegmentRetention.tick`."""
+        """Maintain the files if it is time; see `SegmentRetention.tick`."""
         if self._retention is not None:
             self._retention.tick()
 
@@ -117,13 +117,13 @@ class Hold:
 
 
 def store_mark(job_key: bytes) -> str:
-    """Return what tells jobs of one name in different stores apart, and does not tell the key."""
+    """Return a mark that distinguishes equal job names in different stores; it hides the key."""
     return sha256(job_key).hexdigest()[:_STORE_CHARS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldOptions:
-    """How long and how much is held."""
+    """How long segments are held, and how many."""
 
     hold_retention_seconds: int = option(
         "The minimum age of a finished segment before it is removed.",
