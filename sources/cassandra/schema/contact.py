@@ -1,4 +1,4 @@
-"""The live nodes that a source may ask, and its role there."""
+"""The live nodes that a source may query, and its role there."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """`points` are `host:port`; without a `username` there is no login, without a `ca` no TLS."""
+    """`points` are `host:port`; without `username` there is no login, without `ca` no TLS."""
 
     points: tuple[str, ...] = ()
     username: str | None = None
@@ -16,7 +16,7 @@ class Contact:
 
 
 class NodeSettings(msgspec.Struct, frozen=True):
-    """What a node is set to do, as far as it tells."""
+    """The settings of a node, as far as it reports them."""
 
     repair_is_logged: bool = False
     """Whether it writes what repair streams to it into its commit log."""

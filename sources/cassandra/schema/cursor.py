@@ -18,14 +18,14 @@ class Cursor(cql_text.Cursor):
     """Names the place and the token in its errors."""
 
     def __init__(self, text: str, place: str = "") -> None:
-        """Stand before the first token of *text*; *place* (a file's name) goes into errors."""
+        """Start before the first token of *text*; errors name *place*, a file's name."""
         super().__init__(text)
         self._place = place
 
     def fail(self, message: str, *, at: Token | None = None, hint: str = "") -> NoReturn:
         """Raise SchemaTextError with the place and the text of *at*, or of the token here.
 
-        If that one is never closed this is the error, because it may be the reason for the other.
+        If the current token is never closed, this is the error, because it may be the cause.
         """
         token = at or self.token
         if self.token.kind is TokenKind.OPEN:

@@ -1,8 +1,8 @@
-"""Reads a schema from DDL text, taken as a history: statements apply in the order they stand in.
+"""Reads a schema from DDL text, taken as a history: statements apply in their order.
 
-Understood are CREATE, ALTER and DROP of keyspaces, types, tables and materialized views, and USE;
-indexes, functions, aggregates, triggers, roles and grants are stepped over, since no log entry
-depends on them. What a statement does to the schema is in `ddl_history`.
+It parses CREATE, ALTER and DROP of keyspaces, types, tables and materialized views, and USE. It
+skips indexes, functions, aggregates, triggers, roles and grants, since no log entry depends on
+them. The effects of statements are in `ddl_history`.
 """
 
 import re
@@ -27,7 +27,7 @@ _KINDS: Final = {
 _SKIPPED_KINDS: Final = frozenset(
     {"aggregate", "custom", "function", "identity", "index", "or", "role", "trigger", "user"}
 )
-# DESCRIBE puts each table with COMPACT STORAGE into a comment that begins so.
+# DESCRIBE puts each table with COMPACT STORAGE into a comment with this beginning.
 _COMPACT: Final = re.compile(
     r"/\*\s*Warning: Table [^\n]* omitted because it has constructs not compatible with CQL"
     r"(?:(?!\*/|CREATE TABLE).)*(?P<text>CREATE TABLE(?:(?!\*/).)*)\*/",
@@ -37,11 +37,11 @@ _SKIPPED_STATEMENTS: Final = frozenset({"comment", "grant", "revoke", "security"
 
 
 def parse_schema(text: str, *, place: str = "") -> Schema:
-    """Apply the DDL in *text* from the first statement to the last; *place* names it in errors.
+    """Apply the DDL in *text* from the first statement to the last; errors name *place*.
 
     Raises:
-        SchemaTextError: text that is not such DDL, or DDL that contradicts what came before, or a
-            table without an ID.
+        SchemaTextError: *text* is not such DDL, contradicts an earlier statement, or has a table
+            without an ID.
 
     """
     found = [match.span("text") for match in _COMPACT.finditer(text)]
@@ -50,17 +50,17 @@ def parse_schema(text: str, *, place: str = "") -> Schema:
 
 
 def _uncovered(match: re.Match[str]) -> str:
-    """Return what is in a comment, with all other characters blank, so that places stay."""
+    """Return the DDL in a comment with all other characters blank, so positions stay the same."""
     begin, end = (at - match.start() for at in match.span("text"))
     blank = re.sub(r"[^\n]", " ", match[0])
     return blank[:begin] + match["text"] + blank[end:]
 
 
 class _Parser:
-    """One pass over one text. Methods stand at the token after the words that chose them."""
+    """One pass over one text. Each method starts at the token after the words that selected it."""
 
     def __init__(self, cursor: Cursor, compact: Sequence[tuple[int, int]]) -> None:
-        """*compact* are the places of statements that stood in comments, ascending."""
+        """*compact* are the positions of statements in comments, ascending."""
         self._cursor = cursor
         self._compact = compact
         self._history = History()
@@ -87,7 +87,7 @@ class _Parser:
         return self._history.schema()
 
     def _guarded(self) -> None:
-        """Read a statement; one that stood in a comment, and is not such DDL, is left out."""
+        """Read a statement; skip one from a comment that is not such DDL."""
         cursor = self._cursor
         at = cursor.token.start
         end = next((end for begin, end in self._compact if begin <= at < end), None)
@@ -159,7 +159,7 @@ class _Parser:
             self._cursor.fail("unknown keyspace", at=token)
 
     def _keyspace(self, before: KeyspaceSchema) -> KeyspaceSchema:
-        """Return the keyspace *before* with the options that stand here."""
+        """Return the keyspace *before* with the options at the cursor."""
         values = self._options().values
         replication = values.get("replication", {})
         if not isinstance(replication, dict):
@@ -428,11 +428,11 @@ class _Parser:
     # --- parts of statements
 
     def _may(self, *words: str) -> bool:
-        """Step over IF and these words, if they are here."""
+        """Skip IF and these words, if they are at the cursor."""
         return self._cursor.token.keyword == "if" and self._cursor.accept("if", *words)
 
     def _is_primary_key(self) -> bool:
-        """Step over PRIMARY KEY, if it is here."""
+        """Skip PRIMARY KEY, if it is at the cursor."""
         return self._cursor.token.keyword == "primary" and self._cursor.accept("primary", "key")
 
     def _qualified(self, what: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
-"""A schema while its history is applied: tables and types that statements still change.
+"""A schema while its history is applied: tables and types that statements can still change.
 
-The parser of DDL calls it; the result is a frozen `Schema`. A dropped table keeps the state of the
-moment it was dropped, since its entries can still be in a log.
+The DDL parser calls it; the result is a frozen `Schema`. A dropped table keeps its last state,
+since its entries can still be in a log.
 """
 
 from typing import Final
@@ -20,11 +20,11 @@ from headrace.sources.cassandra.schema.tables import (
 )
 from headrace.sources.cassandra.schema.types import TYPE_DEPTH_MAX, CqlType
 
-_OFF: Final = ("", "off")  # Without a word the mode is off.
+_OFF: Final = ("", "off")  # Without a mode, it is off.
 
 
 class Options(msgspec.Struct):
-    """What stands after WITH; maps of options keep their values as text."""
+    """The options after WITH; maps of options keep their values as text."""
 
     values: dict[str, str | dict[str, str]] = msgspec.field(default_factory=dict)
     descending: list[str] = msgspec.field(default_factory=list)
@@ -32,7 +32,7 @@ class Options(msgspec.Struct):
 
 
 class ColumnDraft(msgspec.Struct, frozen=True):
-    """A column before its part of the key is known; UDTs in `type` have no fields yet."""
+    """A column whose part of the key is not known yet; UDTs in `type` have no fields yet."""
 
     type: CqlType
     kind: ColumnKind = ColumnKind.REGULAR
@@ -40,7 +40,7 @@ class ColumnDraft(msgspec.Struct, frozen=True):
 
 
 class TableDraft(msgspec.Struct):
-    """A table or view as the statements so far made it."""
+    """A table or view after the statements so far."""
 
     keyspace: str
     name: str
@@ -59,9 +59,10 @@ class TableDraft(msgspec.Struct):
     is_made: bool = False
 
     def apply(self, options: Options) -> None:
-        """Take over the options that matter to a reader of the log.
+        """Apply the options that matter to a reader of the log.
 
-        A change of the mode that turns Accord on or off begins a migration, unless it says other.
+        A change of the mode that turns Accord on or off starts a migration, unless an option says
+        otherwise.
         """
         if "cdc" in options.values:
             self.cdc = str(options.values["cdc"]).lower() == "true"
@@ -73,21 +74,21 @@ class TableDraft(msgspec.Struct):
         self.migrates_from = str(migrates_from).lower()
 
     def drop_column(self, name: str, dropped_us: int | None) -> bool:
-        """Move a column to the dropped ones; False when it is of the key or not there."""
+        """Move a column to the dropped ones; False if it is unknown or part of the key."""
         if name not in self.columns or name in (*self.partition_key, *self.clustering):
             return False
         self.dropped[name] = msgspec.structs.replace(self.columns.pop(name), dropped_us=dropped_us)
         return True
 
     def add_column(self, name: str, column: ColumnDraft) -> None:
-        """Add a column, which can be one that was dropped."""
+        """Add a column, perhaps one that was dropped."""
         before = self.dropped.pop(name, None)
         self.columns[name] = (
             msgspec.structs.replace(column, dropped_us=before.dropped_us) if before else column
         )
 
     def rename(self, old: str, new: str) -> bool:
-        """Rename a column of the primary key; False when it is not one or *new* is taken."""
+        """Rename a column of the primary key; False if it is not one, or *new* exists."""
         if new in self.columns:
             return False
         for names in (self.partition_key, self.clustering):
@@ -99,16 +100,16 @@ class TableDraft(msgspec.Struct):
         return False
 
     def drop_compact_storage(self) -> None:
-        """Show the columns that compact storage hid; their bytes stay as they were."""
+        """Show the columns that compact storage hid; their bytes do not change."""
         if self.compact:
             self._show_compact_columns()
             self.compact = False
 
     def _show_compact_columns(self) -> None:
-        """Add what Cassandra keeps beside the declared columns of a COMPACT STORAGE table.
+        """Add the columns that Cassandra keeps beside the declared ones with COMPACT STORAGE.
 
-        Without clustering the declared columns are static ones, above rows of name and value;
-        with it, a table of nothing but keys has one empty value.
+        Without clustering columns, the declared ones become static, above rows of name and value.
+        With them, a table of keys only has one empty value.
         """
         regular = {n: c for n, c in self.columns.items() if n not in self.partition_key}
         if not self.clustering:
@@ -133,10 +134,10 @@ class TableDraft(msgspec.Struct):
 
 
 class History:
-    """Everything that statements made so far; the live tables and types by name."""
+    """The result of the statements so far: the live tables and types by name."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with an empty schema."""
         self.keyspaces: dict[str, KeyspaceSchema] = {}
         self.types: dict[tuple[str, str], list[tuple[str, CqlType]]] = {}
         self.tables: dict[tuple[str, str], TableDraft] = {}
@@ -144,12 +145,12 @@ class History:
         self._ids: set[UUID] = set()
 
     def udt(self, keyspace: str, name: str) -> CqlType | None:
-        """Return a reference to the UDT, or None; its fields come with the finished schema."""
+        """Return a reference to the UDT, or None; its fields are filled in by `schema`."""
         known = (keyspace, name) in self.types
         return CqlType(name, keyspace=keyspace) if known else None
 
     def add_table(self, table: TableDraft) -> bool:
-        """Add a table; False when its id is taken."""
+        """Add a table; False if its id exists."""
         if table.table_id in self._ids:
             return False
         self._ids.add(table.table_id)
@@ -174,7 +175,7 @@ class History:
         return True
 
     def drop_table(self, key: tuple[str, str]) -> bool:
-        """Keep the table's last state under its id; False when there is none."""
+        """Drop a table, keeping its last state under its id; False if it does not exist."""
         table = self.tables.get(key)
         if table is None:
             return False
@@ -183,7 +184,7 @@ class History:
         return True
 
     def drop_keyspace(self, name: str) -> bool:
-        """Drop a keyspace with all that is in it; False when there is none."""
+        """Drop a keyspace with its tables and types; False if it does not exist."""
         if self.keyspaces.pop(name, None) is None:
             return False
         for key in [key for key in self.tables if key[0] == name]:
@@ -193,7 +194,7 @@ class History:
         return True
 
     def schema(self) -> Schema:
-        """Return what the history led to."""
+        """Return the resulting schema."""
         live = (self._finish(table, is_dropped=False) for table in self.tables.values())
         tables = self._gone | {table.table_id: table for table in live}
         return Schema(dict(self.keyspaces), tables)

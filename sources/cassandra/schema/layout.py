@@ -1,4 +1,4 @@
-"""The part of a schema that parsing needs, flat: lengths and kinds of columns, by table id.
+"""The part of a schema that the parser needs, flat: lengths and kinds of columns, by table id.
 
 Separate from the schema because compiled code reads it for every cell. Must not do I/O.
 """
@@ -9,32 +9,33 @@ from collections.abc import Sequence
 from headrace.sources.cassandra.native import ops
 from headrace.sources.cassandra.schema.tables import ColumnKind, Schema, TableSchema
 
-_HEADERS_MAX = 16  # Distinct column lists remembered per table; more only cost a look-up by name.
+_HEADERS_MAX = 16  # Distinct column lists kept per table; more of them cost a look-up by name.
 _MULTIPLIER = 0x9E37_79B9_7F4A_7C15
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _SLOTS_PER_TABLE = 4
 
 
 class Header:
-    """A column list as it stands in an update, and the columns it names."""
+    """A column list of an update, and the columns that it names."""
 
     def __init__(self, raw: bytes, columns: Sequence[int], kinds: Sequence[int]) -> None:
         """*raw* starts at the count; *columns* are indexes into `TableSchema.columns`.
 
-        *kinds* is 1 for each that is complex. They stand behind the `simple` ones, or that is -1.
+        *kinds* is 1 for each complex column. These come after the `simple` ones, otherwise `simple`
+        is -1.
         """
         self.raw = raw
         self.length = len(raw)
         self.columns = memoryview(array("i", columns or [0]))
         self.count = len(columns)
         self.simple = kinds.count(0) if list(kinds) == sorted(kinds) else -1
-        self.order = memoryview(array("i", sorted(columns) or [0]))  # As messages have them.
+        self.order = memoryview(array("i", sorted(columns) or [0]))  # In the order of messages.
         self.rises = int(list(self.order[: self.count]) == list(columns))
-        self.fields = b""  # In Avro, as messages name them; once made.
+        self.fields = b""  # The names in Avro, as in messages; empty until made.
 
 
 class TableLayout:
-    """One table as the cutter sees it; `index` is its place in the catalogue."""
+    """One table as the parser sees it; `index` is its place in the catalogue."""
 
     def __init__(self, index: int, table: TableSchema) -> None:
         """Derive the layout of *table*."""
@@ -52,13 +53,13 @@ class TableLayout:
         )
         self.clustering_first = kinds.count(ColumnKind.PARTITION_KEY)
         self.clustering_count = kinds.count(ColumnKind.CLUSTERING)
-        # Dropped columns stand last: a current column of the same name wins.
+        # Dropped columns come last: a current column of the same name wins.
         pairs = [(c.name.encode(), i) for i, c in enumerate(table.columns) if c.kind in cells]
         self.by_name = dict(reversed(pairs))
         self.headers: list[Header] = []
 
     def remember(self, header: Header) -> None:
-        """Keep *header*; the oldest goes when there are too many."""
+        """Keep *header*; drop the oldest if there are too many."""
         if len(self.headers) >= _HEADERS_MAX:
             self.headers.pop(0)
         self.headers.append(header)
@@ -67,11 +68,11 @@ class TableLayout:
 class Catalogue:
     """All tables of a schema, found by the 16 bytes of a table id.
 
-    Open addressing over the ids' two halves, so that a look-up makes no Python object.
+    Open addressing over the two halves of the ids, so that a look-up creates no Python object.
     """
 
     def __init__(self, schema: Schema) -> None:
-        """Take the tables in the order of the schema, which numbers them."""
+        """Number the tables in the order of the schema."""
         self.tables = list(schema.tables.values())
         self.layouts = [TableLayout(i, table) for i, table in enumerate(self.tables)]
         self.bits = max(4, (len(self.tables) * _SLOTS_PER_TABLE).bit_length())

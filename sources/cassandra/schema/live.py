@@ -1,6 +1,6 @@
 """The tables of a live cluster: `system_schema`, read once through cassandra-driver.
 
-And rows of its tables as the bytes that a node sends, which are those that a log has.
+Also reads rows of its tables as the bytes that a node sends, which equal those in a log.
 
 Blocking network I/O, bounded by the driver's connect and request time-outs.
 """
@@ -33,22 +33,22 @@ from headrace.sources.cassandra.schema.tables import SYSTEM_KEYSPACES, Schema
 
 CONNECT_SECONDS_MAX: Final = 10
 _PORT: Final = 9042
-_PROTOCOL_VERSION: Final = 4  # Of every version from 4.0 on.
+_PROTOCOL_VERSION: Final = 4  # Supported by every version from 4.0 on.
 _SETTING: Final = "SELECT value FROM system_views.settings WHERE name = %s"
 _REPAIR: Final = "cdc_on_repair_enabled"
-# As 4.1 calls the limit, and as 4.0 does; with the unit that is not in the value.
+# The name of the limit in 4.1 and in 4.0, with the unit that the value does not contain.
 _SPACES: Final = {"cdc_total_space": "", "cdc_total_space_in_mb": "MiB"}
 _SIZE: Final = re.compile(r"(\d+)(B|KiB|MiB|GiB)")
 _UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _US_PER_MS: Final = 1000
 _MODES: Final = ("transactional_mode", "transactional_migration_from")
-_FIRST_WITH_TIMES: Final = 5  # The release that tells times of elements.
+_FIRST_WITH_TIMES: Final = 5  # The first release that reports times of elements.
 _RELEASES: Final = (
     "SELECT release_version FROM system.local",
     "SELECT release_version FROM system.peers",
 )
-_SINCE_60: Final = "fast_path"  # A column of `tables` that came with Accord.
-# A system table has columns dropped at the end of time, which the driver cannot read as a date.
+_SINCE_60: Final = "fast_path"  # A column of `tables` since Accord.
+# A system table has columns dropped at the end of time: the driver cannot read this as a date.
 _DROPPED: Final = (
     "keyspace_name, table_name, column_name, kind, type, toUnixTimestamp(dropped_time) AS ms"
 )
@@ -61,10 +61,10 @@ class ClusterUnreachableError(MissingRequirementError):
 
 
 def read_live_schema(contact: Contact) -> Schema:
-    """Return the tables of all keyspaces but Cassandra's own.
+    """Return the tables of all keyspaces except Cassandra's own.
 
     Raises:
-        ClusterUnreachableError: no contact point answers or lets us in, or a query fails.
+        ClusterUnreachableError: no contact point answers or accepts the login, or a query fails.
         ConfigError: the certificates cannot be used.
 
     """
@@ -73,7 +73,7 @@ def read_live_schema(contact: Contact) -> Schema:
 
 
 def read_live(contact: Contact) -> tuple[Schema, NodeSettings]:
-    """Return the same, and the settings of one of the contact points. Raises likewise."""
+    """Return the tables, and the settings of a contact point. Raises as `read_live_schema`."""
     with connected(contact) as session:
         return _Reading(session).schema(), _settings(session)
 
@@ -107,10 +107,11 @@ def _settings(session: Session) -> NodeSettings:
 
 @contextmanager
 def connected(contact: Contact, *, seconds: float = CONNECT_SECONDS_MAX) -> Iterator[Session]:
-    """Give a session with the contact points, each of which may take *seconds* to answer.
+    """Yield a session with the contact points; each has *seconds* to answer.
 
     Raises:
-        ClusterUnreachableError: no contact point answers or lets us in, or what is done fails.
+        ClusterUnreachableError: no contact point answers or accepts the login, or a query in the
+            block fails.
         ConfigError: the certificates cannot be used.
 
     """
@@ -203,7 +204,7 @@ class _Reading(msgspec.Struct):
                 )
 
     def _with_modes(self, keyspace: str, name: str, row: Values) -> Values:
-        """Add to a table's row what 6.0 only shows in DESCRIBE: whether Accord writes it."""
+        """Add to a table's row the options that 6.0 shows only in DESCRIBE: those of Accord."""
         if not row.get("cdc") or _SINCE_60 not in row or _MODES[0] in row:
             return row
         query = f"DESCRIBE TABLE {quote_name(keyspace)}.{quote_name(name)}"
@@ -229,18 +230,18 @@ class _Reading(msgspec.Struct):
         return groups
 
 
-_CUSTOM: Final = 0x00  # Types of the native protocol that have types inside, or a name.
+_CUSTOM: Final = 0x00  # Types of the native protocol that contain types, or a name.
 _USER_TYPE: Final = 0x30
 _TUPLE: Final = 0x31
 _TYPES_INSIDE: Final = {0x20: 1, 0x21: 2, 0x22: 1}  # A list, a map, a set.
 
 
 class RawResult(ResultMessage):  # type: ignore[misc]  # The driver has no types.
-    """Rows as the bytes that the node sent: as a log has them."""
+    """Rows as the bytes that the node sent, which equal those in a log."""
 
     @classmethod
     def read_type(cls, f: Any, user_type_map: Any) -> None:  # noqa: ANN401 (the driver's)
-        """Step over a type: raw values need none, and the driver does not know all of a vector."""
+        """Skip a type: raw values need none, and the driver does not know all types of a vector."""
         kind, inside = read_short(f), 0
         if kind == _CUSTOM:
             read_string(f)
@@ -258,7 +259,7 @@ class RawResult(ResultMessage):  # type: ignore[misc]  # The driver has no types
             cls.read_type(f, user_type_map)
 
     def recv_results_rows(self, f: Any, *arguments: Any) -> None:  # noqa: ANN401 (the driver's)
-        """Read the rows of an answer."""
+        """Read the rows of a response."""
         _, user_types, metadata, *_ = arguments
         self.recv_results_metadata(f, user_types)
         columns = self.column_metadata or metadata
@@ -268,7 +269,7 @@ class RawResult(ResultMessage):  # type: ignore[misc]  # The driver has no types
 
 
 class RawProtocol(_ProtocolHandler):  # type: ignore[misc]  # The driver has no types.
-    """Answers with raw rows."""
+    """The native protocol, with raw rows in responses."""
 
     message_types_by_opcode = _ProtocolHandler.message_types_by_opcode | {
         ResultMessage.opcode: RawResult
@@ -276,7 +277,7 @@ class RawProtocol(_ProtocolHandler):  # type: ignore[misc]  # The driver has no 
 
 
 def tells_times(session: Session) -> bool:
-    """Say whether every node tells write times and TTLs of the elements of collections."""
+    """Return whether every node reports write times and TTLs of elements of collections."""
     reported = [row.release_version for each in _RELEASES for row in session.execute(each)]
-    releases = [int(str(each).partition(".")[0]) for each in reported if each]  # Not of who joins.
+    releases = [int(str(each).partition(".")[0]) for each in reported if each]  # None if joining.
     return min(releases) >= _FIRST_WITH_TIMES

@@ -1,8 +1,8 @@
-"""The tables that Cassandra keeps its schema in, of all releases from 4.0 to 6.0 together.
+"""The tables in which Cassandra keeps its schema, of all releases from 4.0 to 6.0 together.
 
-Their mutations stand in every log, and tell how the schema changed there. Their ids are made from
-their names, and no column of one release has another type in the next, so one definition reads
-them all. Plain data; what the rows mean is in `schema_rows`.
+Their mutations are in every log, and show how the schema changed there. Their ids are made from
+their names, and no column changes its type between releases, so one definition reads all. Plain
+data; `schema_rows` interprets the rows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,7 +53,7 @@ _TABLE_OPTIONS: Final[Mapping[str, str]] = {
 }
 _OF_COLUMN: Final = ("table_name", "column_name")
 _OF_FUNCTION: Final = {"argument_types": _TEXTS}
-# Each table's clustering columns, which are text unless said otherwise, and its other columns.
+# Each table's clustering columns, of type text unless listed otherwise, and its other columns.
 _TABLES: Final[Mapping[str, tuple[tuple[str, ...], Mapping[str, str]]]] = {
     "aggregates": (
         ("aggregate_name", "argument_types"),

@@ -1,6 +1,6 @@
-"""A table as rows of `system_schema` describe it, and such rows of a table.
+"""Converts rows of `system_schema` to a table, and a table to such rows.
 
-The rows come from a log, from the driver or from a table that a file gave; their values are plain:
+The rows are from a log, from the driver, or made from a table in a file. Their values are plain:
 strings, numbers, lists and maps of strings. Pure.
 """
 
@@ -20,16 +20,16 @@ from headrace.sources.cassandra.schema.tables import (
 )
 from headrace.sources.cassandra.schema.types import TYPE_DEPTH_MAX, CqlType, parse_type
 
-_DENSE: Final = ("dense", "super")  # Of a table with COMPACT STORAGE, as is one without "compound".
+_DENSE: Final = ("dense", "super")  # Flags of COMPACT STORAGE, like a missing "compound".
 
-Values = Mapping[str, Any]  # A row by column; what a system table's column holds is known.
+Values = Mapping[str, Any]  # A row by column; its system table defines the types.
 
 
 class TableRows(msgspec.Struct, frozen=True, array_like=True):
-    """What `system_schema` says of one table or view.
+    """The rows of `system_schema` about one table or view.
 
     `own` is its row of `tables` or `views`; `columns` and `dropped` are by column name, `types` by
-    the name of the UDT. A `dropped_time` is in µs; None when only the drop itself is known.
+    the name of the UDT. A `dropped_time` is in µs; None if only the drop itself is known.
     """
 
     keyspace: str
@@ -42,7 +42,7 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, table: TableSchema) -> "TableRows":
-        """Describe *table*."""
+        """Return the rows of *table*."""
         flags = ["compound", *["dense"] * table.is_compact, *["counter"] * table.is_counter]
         columns: dict[str, Values] = {}
         dropped: dict[str, Values] = {}
@@ -75,8 +75,8 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
         """Return the table that the rows describe.
 
         Raises:
-            SchemaTextError: a type that cannot be read, or a UDT that is not among `types`.
-            KeyError, ValueError: rows that Cassandra would not write.
+            SchemaTextError: a type cannot be read, or a UDT is missing in `types`.
+            KeyError, ValueError: Cassandra would not write such rows.
 
         """
         found = [self._column(name, row) for name, row in self.columns.items()]
@@ -90,7 +90,7 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
             self.keyspace,
             self.name,
             UUID(str(self.own["id"])),
-            bool(self.own.get("cdc")),  # Only nodes with CDC on have the column.
+            bool(self.own.get("cdc")),  # Only nodes with CDC enabled have the column.
             in_order(found),
             is_counter="counter" in flags,
             is_compact="compound" not in flags or not flags.isdisjoint(_DENSE),
@@ -115,7 +115,7 @@ class TableRows(msgspec.Struct, frozen=True, array_like=True):
 
 
 def keyspace_of(name: str, row: Values) -> KeyspaceSchema:
-    """Return the keyspace that its row of `keyspaces` describes."""
+    """Return the keyspace of a row of `keyspaces`."""
     return KeyspaceSchema(
         name,
         dict(row["replication"]),

@@ -1,6 +1,6 @@
-"""The system tables that a commit log can hold, by id: their ids are derived from their names.
+"""The system tables that a commit log can contain, by id: their ids derive from their names.
 
-Separate so that what passes them over can say which they were, and why.
+Separate, so that code that skips them can report their names, and the reason.
 """
 
 from collections.abc import Mapping
@@ -37,15 +37,15 @@ _NAME_BASED: Final = 3  # The UUID version of system tables' ids.
 
 
 def is_system_table(table_id: bytes) -> bool:
-    """Say whether the 16 bytes *table_id* are a system table's, known or not."""
+    """Return whether *table_id*, 16 bytes, is that of a system table, known or not."""
     return table_id[6] >> 4 == _NAME_BASED
 
 
 def system_table(table_id: bytes) -> tuple[str, str]:
-    """Return a system table's name, its id in hex if unknown, and why it is passed over.
+    """Return the name of a system table, or its id in hex, and the reason to skip it.
 
-    The reason is `batchlog` (what is in it comes again as mutations), `paxos` (what was proposed;
-    what was committed comes as a mutation), or `system`.
+    The reason is `batchlog` (its content is logged again as mutations), `paxos` (these are
+    proposals; a committed one is logged as a mutation), or `system`.
     """
     name = _BY_ID.get(table_id, table_id.hex())
     return name, _REASONS.get(name, "system")

@@ -24,7 +24,7 @@ import msgspec
 from headrace.plugins.cql_text import quote_name
 from headrace.sources.cassandra.schema.types import CqlType
 
-# Cassandra's own; a name that merely begins like them is a user's.
+# Cassandra's own; other names with these prefixes are users'.
 SYSTEM_KEYSPACES: Final = frozenset(
     {
         "system",
@@ -53,8 +53,8 @@ _RANKS: Final = {kind: rank for rank, kind in enumerate(ColumnKind)}
 class ColumnSchema(msgspec.Struct, frozen=True):
     """One column. `position` counts from 0 within the key's part, and is -1 for other kinds.
 
-    `dropped_us` is the time of the last DROP in µs where it is known: cells written at or before
-    it do not count, also when the column was added again. `is_dropped` says that it was not.
+    `dropped_us` is the time of the last DROP in µs if known: cells written at or before it do not
+    count, even if the column was added again. `is_dropped`: it was not added again.
     """
 
     name: str
@@ -67,7 +67,7 @@ class ColumnSchema(msgspec.Struct, frozen=True):
 
     @property
     def is_complex(self) -> bool:
-        """Whether the log holds this column cell by cell."""
+        """Whether the log contains this column cell by cell."""
         return self.kind in (ColumnKind.STATIC, ColumnKind.REGULAR) and self.type.is_complex
 
     @property
@@ -80,8 +80,8 @@ class TableSchema(msgspec.Struct, frozen=True, dict=True):
     """One table, as of the end of a schema's history.
 
     `columns` are in this order: partition key and clustering (by position), static, regular (each
-    by the bytes of their names), dropped ones (by the same). `is_dropped` says that the table was
-    dropped later: its entries can still be in a log. Empty `transactional_…` are not known.
+    by the bytes of their names), dropped ones (by the same). `is_dropped`: the table was dropped
+    later, and its entries can still be in a log. Empty `transactional_…` are unknown.
     """
 
     keyspace: str
@@ -98,7 +98,7 @@ class TableSchema(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def text(self) -> str:
-        """The canonical text; only of the tables that are delivered anybody asks."""
+        """The canonical text; only needed for tables that are delivered."""
         return _table_text(self)
 
     @cached_property
@@ -107,7 +107,7 @@ class TableSchema(msgspec.Struct, frozen=True, dict=True):
         return md5(self.text.encode(), usedforsecurity=False).digest()
 
     def __hash__(self) -> int:
-        """Hash what distinguishes versions of a table, not every column again."""
+        """Hash the fields that distinguish versions of a table, without the columns."""
         return hash((self.table_id, self.schema_id, self.cdc))
 
     @property
@@ -132,7 +132,7 @@ class TableSchema(msgspec.Struct, frozen=True, dict=True):
 class KeyspaceSchema(msgspec.Struct, frozen=True):
     """One keyspace; `replication` has `class`, and `replication_factor` or one entry per DC.
 
-    `is_tracked`: of `replication_type = 'tracked'`.
+    `is_tracked`: the keyspace has `replication_type = 'tracked'`.
     """
 
     name: str
@@ -142,24 +142,24 @@ class KeyspaceSchema(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """Keyspaces by name and tables by id; of a dropped table the id stays known."""
+    """Keyspaces by name and tables by id, dropped tables included."""
 
     keyspaces: Mapping[str, KeyspaceSchema]
     tables: Mapping[UUID, TableSchema]
 
     def table(self, name: str) -> TableSchema | None:
-        """Return the table `keyspace.name` that was not dropped, or None."""
+        """Return the table `keyspace.name` if it exists and was not dropped, else None."""
         live = (table for table in self.tables.values() if not table.is_dropped)
         return next((table for table in live if table.qualified == name), None)
 
 
 def in_order(columns: Iterable[ColumnSchema]) -> tuple[ColumnSchema, ...]:
-    """Return *columns* as `TableSchema` has them."""
+    """Return *columns* in the order of `TableSchema.columns`."""
     return tuple(sorted(columns, key=_order))
 
 
 def _order(column: ColumnSchema) -> tuple[bool, int, int, bytes]:
-    """Sort key that puts columns into the order of `TableSchema.columns`."""
+    """Return the sort key for the order of `TableSchema.columns`."""
     rank = 0 if column.is_dropped else _RANKS[column.kind]
     return column.is_dropped, rank, column.position, column.name.encode()
 
@@ -197,7 +197,7 @@ def _clustering_order(clustering: Iterable[ColumnSchema]) -> str:
 
 
 def udts_of(types: Iterable[CqlType]) -> Sequence[CqlType]:
-    """Return the UDTs that are in *types*, each once and after those it needs itself."""
+    """Return the UDTs in *types*, each once, after the UDTs that it contains."""
     found: dict[str, CqlType] = {}
     for cql_type in types:
         if not cql_type.is_native:

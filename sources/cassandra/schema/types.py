@@ -1,7 +1,7 @@
-"""CQL types: what a column's bytes mean, read from the text that DDL and system tables use.
+"""CQL types: the meaning of a column's bytes, parsed from the text of DDL and system tables.
 
-Everything inside a frozen type, a collection, a tuple or a vector is frozen, whether the text says
-so or not, so two spellings of one type are equal. Values are not decoded here.
+Everything inside a frozen type, a collection, a tuple or a vector is frozen, even if the text does
+not say so: two spellings of one type are equal. This module does not decode values.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from headrace.sources.cassandra.schema.cursor import Cursor
 
 VALUE_BYTES_MAX: Final = 0x7FFF_FFFF  # Cassandra's bound for one value.
 _DIGITS_MAX: Final = 11
-TYPE_DEPTH_MAX: Final = 64  # Deeper text is refused, so that no recursion over a type can overflow.
+TYPE_DEPTH_MAX: Final = 64  # Deeper types are rejected: no recursion over a type can overflow.
 
 COLLECTION_ARITY: Final = {"list": 1, "set": 1, "map": 2}
-# docs/commit-log.md 5.5: only these are written without a length. Tinyint or date are not here.
+# docs/commit-log.md 5.5: only these have no length prefix. Tinyint and date have one.
 _FIXED_LENGTHS: Final = {
     "empty": 0,
     "boolean": 1,
@@ -97,7 +97,7 @@ class CqlType(msgspec.Struct, frozen=True):
 
     @property
     def is_custom(self) -> bool:
-        """Whether this is a class we know nothing of; its values are opaque bytes."""
+        """Whether this is an unknown class; its values are opaque bytes."""
         return self.name.startswith("'")
 
     @property
@@ -107,7 +107,7 @@ class CqlType(msgspec.Struct, frozen=True):
 
     @property
     def path_type(self) -> "CqlType":
-        """The type of a cell's path in a complex column; a UDT's is the field's position."""
+        """The type of a cell's path in a complex column; for a UDT, the field's position."""
         if self.is_udt:
             return CqlType("smallint")
         return CqlType("timeuuid") if self.name == "list" else self.arguments[0]
@@ -115,8 +115,7 @@ class CqlType(msgspec.Struct, frozen=True):
     def cell_type(self, path: bytes | None) -> "CqlType":
         """Return the type of a cell's value; *path* is None in a simple column.
 
-        A set's cells have no value (`empty`); of a field that is not in this schema only bytes are
-        known.
+        A set's cells have no value (`empty`); a field that is missing in this schema is a `blob`.
         """
         if path is None:
             return self
@@ -128,14 +127,14 @@ class CqlType(msgspec.Struct, frozen=True):
 
     @property
     def fixed_length(self) -> int | None:
-        """Bytes of every value in the log, or None when a length stands before each."""
+        """The length of every value in the log, or None if each has a length prefix."""
         if self.name == "vector" and not self.is_udt:
             element = self.arguments[0].fixed_length
             return None if element is None else element * self.dimension
         return None if self.is_udt else _FIXED_LENGTHS.get(self.name)
 
     def freeze(self) -> "CqlType":
-        """Return the type as it is inside another one; a native type is returned unchanged."""
+        """Return the type as it is inside another type; a native type is returned unchanged."""
         freezable = self.is_udt or self.name in COLLECTION_ARITY
         return replace(self, frozen=True) if freezable and not self.frozen else self
 
@@ -154,7 +153,7 @@ class CqlType(msgspec.Struct, frozen=True):
         return f"frozen<{text}>" if self.frozen or self.name == "tuple" else text
 
 
-# Gives the UDT of that keyspace and name, unfrozen, or None when there is none.
+# Returns the UDT of a keyspace and a name, unfrozen, or None if it does not exist.
 UdtLookup = Callable[[str, str], CqlType | None]
 
 
@@ -162,7 +161,8 @@ def parse_type(text: str, keyspace: str = "", lookup: UdtLookup | None = None) -
     """Parse one CQL type; a name that is not a native type is a UDT of *keyspace*.
 
     Raises:
-        SchemaTextError: not a type, an unknown UDT, or more than TYPE_DEPTH_MAX levels.
+        SchemaTextError: *text* is not a type, names an unknown UDT, or has more than TYPE_DEPTH_MAX
+            levels.
 
     """
     if text in NATIVE_NAMES:
@@ -189,7 +189,7 @@ class TypeReader:
         self._lookup = lookup
 
     def read(self, keyspace: str) -> CqlType:
-        """Read the type that stands at the cursor; UDTs without a keyspace are of *keyspace*."""
+        """Read the type at the cursor; UDTs without a keyspace are of *keyspace*."""
         self._keyspace = keyspace
         return self._read(0)
 
@@ -261,9 +261,9 @@ class TypeReader:
 
 
 def parse_class_name(text: str) -> CqlType | None:
-    """Return the type that a Cassandra class name stands for; None for one we do not know.
+    """Return the type of a Cassandra class name; None if it is unknown.
 
-    ReversedType and FrozenType are seen through; their effect is on order and on freezing.
+    ReversedType and FrozenType return their inner type; they affect only order and freezing.
     """
     head, bracket, rest = text.strip().partition("(")
     simple = head.strip().removeprefix(_CLASS_PREFIX)

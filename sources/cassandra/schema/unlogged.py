@@ -1,6 +1,6 @@
-"""Writes that no commit log has: by the options of a table and of its keyspace. Pure.
+"""Finds writes that no commit log contains, from the options of a table and its keyspace. Pure.
 
-Cassandra takes `cdc = true` for all of them, and logs nothing of what it writes elsewhere.
+Cassandra accepts `cdc = true` for all of them, but does not log writes that go elsewhere.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from headrace.plugins import Problem, TableWarning
 from headrace.sources.cassandra.schema.tables import KeyspaceSchema, TableSchema
 
 COUNTER, ACCORD, DURABLE, TRACKED = "counter", "accord", "durable_writes", "tracked"
-# Modes in which ordinary writes are logged, and only transactions go through Accord.
+# Modes in which ordinary writes are logged, and only transactions use Accord.
 _ORDINARY: Final = frozenset({"unsafe", "unsafe_writes", "test_unsafe", "test_unsafe_writes"})
 _OFF, _NONE = "off", "none"
 _HINTS: Final = {
@@ -30,27 +30,27 @@ _WORDS: Final = {
 
 
 class Unlogged(NamedTuple):
-    """Why a table cannot be delivered, or, where only a *part* of its writes is missing, wholly."""
+    """Why a table cannot be delivered; with *part*, only a part of its writes is missing."""
 
     reason: str
     part: bool = False
 
     @property
     def hint(self) -> str:
-        """What can be done about it."""
+        """A hint for the user."""
         return _HINTS[self.reason]
 
     def problem(self, table: str) -> Problem:
-        """Say what is wrong with *table*."""
+        """Return the problem with *table*."""
         return Problem("tables", f"{table} {_WORDS[self.reason]}", self.hint)
 
     @property
     def event(self) -> str:
-        """What a running job logs; also the code of the warning."""
+        """The event that a running job logs; also the code of the warning."""
         return "table_incomplete" if self.part else "table_skipped"
 
     def warning(self, table: str) -> TableWarning:
-        """Say what is not delivered of *table*."""
+        """Return a warning about the missing part of *table*."""
         said = f"{table} {_WORDS[self.reason]}, so nothing of it is delivered"
         if self.part:
             said = f"{table}: a part of its writes is in no commit log, and is not delivered"
@@ -58,7 +58,7 @@ class Unlogged(NamedTuple):
 
 
 def unlogged(table: TableSchema, keyspace: KeyspaceSchema | None) -> Unlogged | None:
-    """Return what is missing of a table with CDC in commit logs; None if that is nothing."""
+    """Return the reason why commit logs have not all writes of a table; None if they have."""
     if table.is_counter:
         return Unlogged(COUNTER)
     if keyspace is not None and not keyspace.durable_writes:
@@ -69,7 +69,7 @@ def unlogged(table: TableSchema, keyspace: KeyspaceSchema | None) -> Unlogged | 
 
 
 def _through_accord(mode: str, migrates_from: str) -> Unlogged | None:
-    """Tell by the two options of a table; modes that are not known are taken for whole ones.
+    """Return the result for the two options of a table; unknown modes count as full Accord.
 
     While a table migrates, some of its ranges are written in one way and some in the other.
     """
@@ -82,17 +82,17 @@ def _through_accord(mode: str, migrates_from: str) -> Unlogged | None:
 
 
 class Announcer:
-    """Reports each table once for what is missing of it. For one thread.
+    """Reports each table with missing writes once. For one thread.
 
-    `skipped` are the tables of which nothing is logged, as of the place that a log came to last.
+    `skipped` are the tables without any logged writes, as of the latest place in a log.
     """
 
     def __init__(
         self, warn: Callable[..., object], given: Callable[[UUID], TableSchema | None]
     ) -> None:
-        """*warn* takes an event and its fields; *given* is asked what a log does not tell.
+        """*warn* logs an event with fields; *given* returns a table that the log does not describe.
 
-        6.0 does not write the modes of tables into `system_schema`, and so not into its log.
+        6.0 does not write the modes of tables into `system_schema`, so they are not in its log.
         """
         self._warn = warn
         self._given = given
@@ -100,7 +100,7 @@ class Announcer:
         self.skipped: dict[str, Unlogged] = {}
 
     def tell(self, table: TableSchema, keyspace: KeyspaceSchema | None) -> None:
-        """Report a table with CDC, if something of it is missing, and that is new."""
+        """Report a table with CDC if some of its writes are missing, unless it was reported."""
         if not table.transactional_mode:
             table = self._given(table.table_id) or table
         found = unlogged(table, keyspace)

@@ -1,1 +1,1 @@
-"""Which schema holds at which place of a log."""
+"""The schema in force at each place of a log."""

@@ -1,8 +1,7 @@
-"""Numbers for whole schemas: what one entry was logged under is one small number.
+"""Epochs: each whole schema under which entries were logged has one small number.
 
-Equal schemas have one number, however many logs came to them; what readers of entries derive from a
-schema is made once for each, and lives as long as the epoch is held. For one thread. Must
-not do I/O.
+Equal schemas have one number, even in several logs. Objects that readers derive from a schema are
+made once per epoch, and live as long as the epoch is held. For one thread. Must not do I/O.
 """
 
 from collections import deque
@@ -17,19 +16,19 @@ from headrace.sources.cassandra.schema.layout import Catalogue
 from headrace.sources.cassandra.schema.system_schema import SCHEMA_TABLES
 from headrace.sources.cassandra.schema.tables import Schema
 
-RECENT_MAX: Final = 256  # Epochs held here: what was read of a log is encoded a little later.
-DERIVED_MAX: Final = 16  # Of these, how many keep what is derived.
+RECENT_MAX: Final = 256  # Epochs held here: entries are encoded a little after they were read.
+DERIVED_MAX: Final = 16  # The number of these that keep derived objects.
 
 
 class Epoch:
-    """A schema, the tables of `system_schema` included, and what is derived from it.
+    """A schema, including the tables of `system_schema`, and the objects derived from it.
 
-    `given` is the schema without those. Code that derives something keeps it here, under a
-    name of its own in `derived`.
+    `given` is the schema without these tables. Code that derives an object keeps it in `derived`,
+    under its own name.
     """
 
     def __init__(self, number: int, given: Schema) -> None:
-        """Give the schema its *number*."""
+        """Set the *number* of the schema."""
         self.number = number
         self.given = given
         self.schema = Schema(given.keyspaces, {**given.tables, **SCHEMA_TABLES})
@@ -37,24 +36,24 @@ class Epoch:
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        """The tables, found by id."""
+        """The tables, by id."""
         return Catalogue(self.schema)
 
     @cached_property
     def atom_cutter(self) -> AtomCutter:
-        """Cuts mutations of the tables into what they say."""
+        """The parser of mutations of the tables."""
         return AtomCutter(self.catalogue)
 
     @cached_property
     def decoder(self) -> MutationDecoder:
-        """Decodes mutations of the tables."""
+        """The decoder of mutations of the tables."""
         return MutationDecoder(self.catalogue)
 
     def forget_derived(self) -> None:
-        """Give up what can be derived again."""
+        """Drop the derived objects; they can be derived again."""
         self.derived.clear()
         for name in ("catalogue", "atom_cutter", "decoder"):
-            with suppress(AttributeError):  # It was not asked for.
+            with suppress(AttributeError):  # It was not created.
                 delattr(self, name)
 
 
@@ -62,14 +61,14 @@ class Epochs:
     """The epochs of a process that are still held, and the most recent ones."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without epochs."""
         self._by_content: WeakValueDictionary[object, Epoch] = WeakValueDictionary()
         self._by_number: WeakValueDictionary[int, Epoch] = WeakValueDictionary()
         self._recent: deque[Epoch] = deque(maxlen=RECENT_MAX)
         self._next = 0
 
     def of(self, schema: Schema) -> Epoch:
-        """Return the epoch of *schema*, with a new number when no equal one is held."""
+        """Return the epoch of *schema*, with a new number if no equal one is held."""
         keyspaces = ((k.name, frozenset(k.replication.items())) for k in schema.keyspaces.values())
         content = frozenset(schema.tables.values()), frozenset(keyspaces)
         epoch = self._by_content.get(content)
@@ -83,5 +82,5 @@ class Epochs:
         return epoch
 
     def __getitem__(self, number: int) -> Epoch:
-        """Return the epoch of that number, which is held."""
+        """Return the held epoch with this number."""
         return self._by_number[number]

@@ -1,6 +1,6 @@
-"""The schema that a job is given: a file of DDL, the driver's metadata, or both.
+"""The schema that a job is given: a DDL file, the driver's metadata, or both.
 
-Read at the start, and again when a log does not tell what a job has to know. Blocking I/O.
+Read at the start, and again when a log does not describe a table that a job needs. Blocking I/O.
 """
 
 from functools import cached_property
@@ -18,10 +18,10 @@ _SCHEMA_HINT: Final = "write it with cqlsh -e 'DESCRIBE SCHEMA WITH INTERNALS'"
 
 
 class GivenSchema:
-    """See the module."""
+    """The given schema of one job."""
 
     def __init__(self, file: Path | None, contact: Contact, context: Context) -> None:
-        """Read nothing yet. Where both have a table, the contact points' wins."""
+        """Read nothing yet. If both have a table, that of the contact points wins."""
         self._file = file
         self._contact = contact
         self._settings = NodeSettings()
@@ -29,11 +29,11 @@ class GivenSchema:
 
     @cached_property
     def schema(self) -> Schema:
-        """What is given at the start.
+        """The schema at the start.
 
         Raises:
-            ConfigError: a file that is missing, or is not text.
-            SchemaTextError: a file that is not DDL.
+            ConfigError: the file is missing, or not text.
+            SchemaTextError: the file is not DDL.
             ClusterUnreachableError: no contact point answers.
 
         """
@@ -47,14 +47,14 @@ class GivenSchema:
 
     @cached_property
     def rows(self) -> SchemaRows:
-        """The same as rows, marked with the file's content: to see when a user changed it."""
+        """The schema as rows, with a digest of the file, which shows when a user changed it."""
         mark = b""
         if self._file is not None:
             mark = md5(_text_of(self._file).encode(), usedforsecurity=False).digest()
         return SchemaRows().with_given(self.schema, mark)
 
     def again(self) -> Schema | None:
-        """Read all of it again; what cannot be read is reported again, and None."""
+        """Read the schema again. Return None, after a warning, if it cannot be read."""
         try:
             return self._read()
         except HeadraceError as error:

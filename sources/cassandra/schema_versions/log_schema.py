@@ -1,7 +1,7 @@
 """The tables at each place of one node's log.
 
 A log's own mutations of `system_schema` move it from one version of the schema to the next; an
-entry is read with the version that stands before it. For one thread, and in log order. No I/O.
+entry is read with the version before it. For one thread, in log order. No I/O.
 """
 
 from bisect import bisect_right
@@ -13,7 +13,7 @@ from headrace.sources.cassandra.schema.tables import KeyspaceSchema, Schema, Tab
 from headrace.sources.cassandra.schema_versions.epochs import Epoch, Epochs
 from headrace.sources.cassandra.schema_versions.schema_rows import SchemaRows
 
-VERSIONS_MAX: Final = 256  # Versions that a place in the log can be asked for.
+VERSIONS_MAX: Final = 256  # Versions kept for entries that are read again.
 Place = tuple[int, int]  # A segment's id and the logical end of an entry in it.
 START: Final[Place] = (0, 0)
 
@@ -28,19 +28,19 @@ class Version:
 
 
 class LogSchema:
-    """The versions that one log went through, the newest last."""
+    """The versions of one log's schema, the newest last."""
 
     def __init__(
         self, given: Schema | SchemaRows | None = None, epochs: Epochs | None = None
     ) -> None:
-        """Begin with what is known before the log says anything; None is nothing.
+        """Start with the schema known before the log describes any; None means none.
 
-        Logs that are given the same *epochs* number equal schemas alike.
+        Logs with the same *epochs* number equal schemas alike.
         """
         self.epochs = epochs or Epochs()
         rows = given if isinstance(given, SchemaRows) else SchemaRows.of(given or Schema({}, {}))
         self.versions: tuple[Version, ...] = ()
-        self._later: tuple[Version, ...] = ()  # Behind the place that is read.
+        self._later: tuple[Version, ...] = ()  # After the current place.
         self._move(rows, START)
 
     @property
@@ -50,12 +50,12 @@ class LogSchema:
 
     @property
     def rows(self) -> SchemaRows:
-        """The rows behind it."""
+        """The rows of that epoch."""
         return self.versions[-1].rows
 
     @property
     def known(self) -> tuple[Version, ...]:
-        """The versions, and those that were met further on when the log was read before."""
+        """The versions, and later ones that were found when the log was read before."""
         last = self.versions[-1].since
         return (*self.versions, *(version for version in self._later if version.since > last))
 
@@ -63,23 +63,23 @@ class LogSchema:
         """Return the epoch in force for the entry that ends at *place*."""
         known = self.known if self._later else self.versions
         index = bisect_right(known, place, key=lambda version: version.since)
-        # The entry that changes the schema is itself still of the version before.
+        # The entry that changes the schema still belongs to the previous version.
         if index and known[index - 1].since == place:
             index -= 1
         return known[max(0, index - 1)].epoch
 
     def apply(self, mutation: Mutation) -> bool:
-        """Move to the version after a mutation of `system_schema`; say whether it is another."""
+        """Move to the version after a mutation of `system_schema`. Return whether it differs."""
         return self._move(self.rows.apply(mutation), (mutation.segment_id, mutation.position))
 
     def learn(self, table: TableSchema, keyspace: KeyspaceSchema | None, place: Place) -> bool:
-        """Take a table that was asked for because the log did not tell, from *place* on."""
+        """Add a table, from *place* on, that was read elsewhere: the log does not describe it."""
         return self._move(self.rows.with_table(table, keyspace), place)
 
     def reset(self, versions: tuple[Version, ...], later: tuple[Version, ...] = ()) -> None:
-        """Go back to these versions, when the log is read again from an older place.
+        """Go back to these versions when the log is read again from an older place.
 
-        *later* ones are of entries behind that place, which are remembered.
+        *later* ones are known versions after that place.
         """
         self.versions = versions
         self._later = later

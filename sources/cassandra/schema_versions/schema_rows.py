@@ -1,11 +1,11 @@
-"""The rows of `system_schema` as one node's log writes them, and the schema they come to.
+"""The rows of `system_schema` as one node's log writes them, and the resulting schema.
 
-Rows are folded as Cassandra folds them, by write time, so mutations that arrive twice or late do
-no harm. What a file or the driver gave stands below everything that the log says, and a table that
-the log creates owes nothing to it: it is often younger than the place in the log. A dropped table
-stays known, since its entries can still come.
+Rows are merged by write time, as in Cassandra, so mutations that arrive twice or late do no harm.
+Rows from a file or the driver rank below all rows from the log, and a table that the log creates
+takes nothing from them: they are often newer than the place in the log. A dropped table stays
+known, since its entries can still follow.
 
-Values: `SchemaRows` never changes, `apply` gives another one. No I/O.
+Immutable: `apply` returns a new value. No I/O.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,12 +35,12 @@ from headrace.sources.cassandra.schema.tables import (
 )
 
 GONE_MAX: Final = 1_000  # Dropped tables that stay known.
-_DECODED_MAX: Final = 16  # Splits of a job have the same rows, and at any time few others.
+_DECODED_MAX: Final = 16  # The splits of a job have the same rows; few others are in use at a time.
 _NEVER: Final = -(1 << 63)
 _FOREVER: Final = (1 << 63) - 1
-_GIVEN: Final = _NEVER + 1  # The write time of what did not come from the log.
+_GIVEN: Final = _NEVER + 1  # The write time of rows that are not from the log.
 _US_PER_MS: Final = 1_000
-# What is kept of each table's rows.
+# The columns kept from each table's rows.
 _KEPT: Final[Mapping[str, frozenset[str]]] = {
     "keyspaces": frozenset({"replication", "durable_writes", "replication_type"}),
     "tables": frozenset(
@@ -51,8 +51,8 @@ _KEPT: Final[Mapping[str, frozenset[str]]] = {
     "dropped_columns": frozenset({"kind", "type", "dropped_time"}),
     "types": frozenset({"field_names", "field_types"}),
 }
-_OF_COLUMN: Final = 2  # Clustering columns of a table whose rows are about columns.
-_WHOLE, _FLOOR = "whole", "floor"  # Our own notes, folded and stored like the rest.
+_OF_COLUMN: Final = 2  # Clustering columns of a table with rows about columns.
+_WHOLE, _FLOOR = "whole", "floor"  # Our own notes, merged and stored like the rest.
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True):
@@ -63,13 +63,13 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     cells: dict[str, tuple[int, Any]] = {}
 
     def values(self) -> Values | None:
-        """Return what a read gives; None when there is no row."""
+        """Return the values that a read would return; None if the row does not exist."""
         found = {name: value for name, (us, value) in self.cells.items() if us > self.deleted_us}
         return found if found or self.live_us > self.deleted_us else None
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Where a row belongs: a system table, a keyspace, and a table when it is about a column."""
+    """The group of a row: a system table, a keyspace, and a table if the row is about a column."""
 
     kind: str
     keyspace: str
@@ -88,7 +88,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True)
 class SchemaRows:
-    """See the module. `given` is the fingerprint of what was given; `schema` what it comes to."""
+    """The rows and the resulting `schema`; `given` is the fingerprint of the given schema."""
 
     given: bytes = b""
     groups: Groups = field(default_factory=dict)
@@ -96,11 +96,11 @@ class SchemaRows:
 
     @classmethod
     def of(cls, schema: Schema) -> "SchemaRows":
-        """Begin with a schema from a file or from the driver."""
+        """Return the rows of a schema from a file or from the driver."""
         return cls().with_given(schema, fingerprint(schema))
 
     def with_given(self, schema: Schema, given: bytes) -> "SchemaRows":
-        """Put *schema* below what the log said, instead of what was given before."""
+        """Replace the given schema, which ranks below the rows from the log, with *schema*."""
         edit = _Edit(self.groups)
         edit.forget_given()
         for keyspace in schema.keyspaces.values():
@@ -113,7 +113,7 @@ class SchemaRows:
         return SchemaRows(given, edit.groups, _schema(edit.groups, before, edit.given))
 
     def with_table(self, table: TableSchema, keyspace: KeyspaceSchema | None) -> "SchemaRows":
-        """Take *table* as it is given, in place of what was known of it, and leave the others."""
+        """Replace the known rows of *table* with the given ones; leave other tables unchanged."""
         if table.is_dropped:
             tables = {table.table_id: table, **self.schema.tables}
             return replace(self, schema=Schema(self.schema.keyspaces, tables))
@@ -125,11 +125,11 @@ class SchemaRows:
         return SchemaRows(self.given, edit.groups, _schema(edit.groups, self.schema, known))
 
     def apply(self, mutation: Mutation) -> "SchemaRows":
-        """Fold a mutation of `system_schema`; the result is this object when nothing changes.
+        """Merge a mutation of `system_schema`. Return this object if nothing changes.
 
         Raises:
-            BadMutationError: range markers that do not pair.
-            BadValueError: a value that does not fit its column.
+            BadMutationError: range markers do not pair.
+            BadValueError: a value does not fit its column.
 
         """
         edit = _Edit(self.groups)
@@ -140,17 +140,17 @@ class SchemaRows:
         return SchemaRows(self.given, edit.groups, _schema(edit.groups, self.schema, known))
 
     def encode(self) -> bytes:
-        """Return the rows as bytes that `decode` reads."""
+        """Return the rows as bytes for `decode`."""
         groups = [(g.kind, g.keyspace, g.table, dict(rows)) for g, rows in self.groups.items()]
         gone = [TableRows.of(t) for t in self.schema.tables.values() if t.is_dropped]
         return msgspec.msgpack.encode(_Snapshot(self.given, groups, gone))
 
     @classmethod
     def decode(cls, raw: bytes) -> "SchemaRows":
-        """Read what `encode` wrote.
+        """Decode the result of `encode`.
 
         Raises:
-            msgspec.MsgspecError: something else.
+            msgspec.MsgspecError: *raw* is something else.
 
         """
         return _decoded(raw)
@@ -166,7 +166,7 @@ def _decoded(raw: bytes) -> SchemaRows:
 
 
 def fingerprint(schema: Schema) -> bytes:
-    """Return 16 bytes that tell one given schema from another."""
+    """Return 16 bytes that differ for different given schemas."""
     digest = md5(usedforsecurity=False)
     for table_id, table in sorted(schema.tables.items()):
         digest.update(repr((table_id, table, table.text)).encode())
@@ -175,7 +175,7 @@ def fingerprint(schema: Schema) -> bytes:
 
 
 class _Edit:
-    """Groups while rows are folded into a copy; `touched` are the tables (keyspace, name)."""
+    """A copy of groups while rows are merged; `touched` are the tables (keyspace, name)."""
 
     def __init__(self, groups: Groups) -> None:
         self.groups: dict[Group, Rows] = dict(groups)
@@ -188,7 +188,7 @@ class _Edit:
         self._columns: dict[tuple[object, ...], Stored] = {}  # Many tables have the same.
 
     def untouched(self, schema: Schema) -> Mapping[tuple[str, str], TableSchema]:
-        """Return the tables of *schema*, as it was before, whose rows are as they were."""
+        """Return the tables of *schema*, the previous one, whose rows have not changed."""
         return {
             (table.keyspace, table.name): table
             for table in schema.tables.values()
@@ -209,7 +209,7 @@ class _Edit:
             self._put(group, name, Stored(row.deleted_us, live_us, cells | row.cells))
 
     def _give_columns(self, group: Group, columns: Mapping[str, Values]) -> None:
-        """Give all rows of a group that has none yet."""
+        """Set all given rows of an empty group."""
         rows = {}
         for name, values in columns.items():
             key = tuple(values.items())
@@ -230,7 +230,7 @@ class _Edit:
         self.give(Group("keyspaces", keyspace.name), "", values)
 
     def give_table(self, table: TableSchema) -> None:
-        """Put a table below what the log says; nothing when the log knows it better."""
+        """Add the given rows of a table below those of the log, unless the log has the table."""
         keyspace, name = table.keyspace, table.name
         if table_values(self.groups, keyspace, name) is not None:
             return
@@ -246,7 +246,7 @@ class _Edit:
         self.give(Group(_WHOLE, keyspace), name, {"id": rows.own["id"]})
         if is_new:
             self._give_columns(columns, rows.columns)
-            if not rows.types:  # The log may have said more of these.
+            if not rows.types:  # The log may have newer rows of these.
                 self.given[keyspace, name] = table
         else:
             for column, values in rows.columns.items():
@@ -257,7 +257,7 @@ class _Edit:
             self.give(Group("types", keyspace), udt, values)
 
     def replace_table(self, table: TableSchema) -> None:
-        """Put a table in the place of all that was known under its name, deletions too."""
+        """Replace all known rows of a table's name, deletions included."""
         for group in list(self.groups):
             if group.keyspace != table.keyspace:
                 continue
@@ -273,7 +273,7 @@ class _Edit:
             self.groups[group] = {n: row for n, row in rows.items() if row.live_us != _GIVEN}
 
     def forget_table(self, keyspace: str, name: str, before_us: int = _FOREVER) -> None:
-        """Forget a table's rows from before *before_us*, but not what was deleted."""
+        """Forget a table's rows from before *before_us*, but keep deletions."""
         for kind in ("columns", "dropped_columns"):
             group = Group(kind, keyspace, name)
             self.groups[group] = {
@@ -286,7 +286,7 @@ class _Edit:
     # ---- what the log says ----
 
     def fold(self, mutation: Mutation) -> None:
-        """Fold a mutation, all of which is about one keyspace."""
+        """Merge a mutation, which is always about one keyspace."""
         first = mutation.updates[0]
         keyspace = first.key.decode(errors="replace")
         if keyspace in SYSTEM_KEYSPACES or first.table.keyspace != KEYSPACE:
@@ -328,9 +328,9 @@ class _Edit:
         self._put(group, name, Stored(deleted_us, live_us, cells))
 
     def _forget_created(self, keyspace: str, rows: Sequence[tuple[Group, str, Row]]) -> set[str]:
-        """Forget older columns of tables that stand here whole, and return those tables' names.
+        """Forget older columns of tables that *rows* contain as a whole. Return the tables' names.
 
-        A statement that alters a table writes the columns it alters, and RENAME, the only one that
+        A statement that alters a table writes only the altered columns. RENAME, the only one that
         can write a whole partition key, deletes the old names.
         """
         created = set()
@@ -347,7 +347,7 @@ class _Edit:
     def _delete(
         self, kind: str, keyspace: str, deleted_us: int, covered: RangeDeletion | None
     ) -> None:
-        """Delete the rows of a partition that *covered* covers, or all, also those yet to come."""
+        """Delete the rows of a partition in *covered*, or all; also rows that come later."""
         if covered is None:
             self._put(Group(_FLOOR, keyspace), kind, Stored(deleted_us))
         for group, rows in list(self.groups.items()):
@@ -366,7 +366,7 @@ class _Edit:
         if rows.get(name) == row:
             return
         self.changed = True
-        if group not in self._copied:  # Those of `groups` as it was belong to another version.
+        if group not in self._copied:  # The original rows belong to another version.
             self._copied.add(group)
             self.groups[group] = rows = dict(rows)
         cast("dict[str, Stored]", rows)[name] = row
@@ -376,7 +376,7 @@ class _Edit:
 
 
 def _rows_of(keyspace: str, update: PartitionUpdate) -> Iterator[tuple[Group, str, Row]]:
-    """Yield the update's rows, with the group and the name that each is kept under."""
+    """Yield the update's rows, with the group and the name of each."""
     for item in update.items:
         if isinstance(item, Row) and not item.is_static:
             names = [(raw or b"").decode(errors="replace") for raw in item.clustering or ()]
@@ -385,7 +385,7 @@ def _rows_of(keyspace: str, update: PartitionUpdate) -> Iterator[tuple[Group, st
 
 
 def _covers(covered: RangeDeletion, place: Sequence[bytes]) -> bool:
-    """Whether a row is in a range; bounds can be prefixes, all clustering ascends."""
+    """Return whether a row is in a range; bounds can be prefixes, all clustering is ascending."""
     for bound, side in ((covered.start, 1), (covered.end, -1)):
         if bound is None:
             continue
@@ -399,7 +399,7 @@ def _covers(covered: RangeDeletion, place: Sequence[bytes]) -> bool:
 
 
 def _plain(name: str, cell: Cell) -> Any:  # noqa: ANN401 (see Values)
-    """Return a value as it is kept: strings, numbers, lists and maps of strings."""
+    """Return a value in its stored form: strings, numbers, lists and maps of strings."""
     assert cell.raw is not None  # noqa: S101 (not asked for tombstones)
     if name == "dropped_time":  # ms; Cassandra compares write times with it in µs.
         return int.from_bytes(cell.raw, "big", signed=True) * _US_PER_MS
@@ -410,7 +410,7 @@ def _plain(name: str, cell: Cell) -> Any:  # noqa: ANN401 (see Values)
 
 
 def table_values(groups: Groups, keyspace: str, name: str) -> Values | None:
-    """Return the row of a table or view, or None."""
+    """Return the row of a table or view, or None if it does not exist."""
     for kind in ("tables", "views"):
         row = groups.get(Group(kind, keyspace), {}).get(name)
         values = row.values() if row else None
@@ -420,9 +420,9 @@ def table_values(groups: Groups, keyspace: str, name: str) -> Values | None:
 
 
 def _schema(groups: Groups, before: Schema, known: Mapping[tuple[str, str], TableSchema]) -> Schema:
-    """Return what *groups* come to; *known* are tables that need not be made of their rows.
+    """Return the schema of *groups*; *known* are tables that need not be built from rows.
 
-    What was there *before* and is not any more was dropped.
+    Tables of *before* that no longer exist were dropped.
     """
     live: dict[UUID, TableSchema] = {}
     for group, rows in groups.items():
@@ -451,7 +451,7 @@ def _schema(groups: Groups, before: Schema, known: Mapping[tuple[str, str], Tabl
 
 
 def _built(groups: Groups, group: Group, name: str) -> TableSchema | None:
-    """Return the table; None when it was dropped, or when part of it is not known."""
+    """Return the table; None if it was dropped, or part of it is unknown."""
     keyspace = group.keyspace
     own = groups[group][name].values()
     whole = groups.get(Group(_WHOLE, keyspace), {}).get(name)
@@ -468,7 +468,7 @@ def _built(groups: Groups, group: Group, name: str) -> TableSchema | None:
     )
     try:
         return rows.table()
-    except (HeadraceError, AttributeError, KeyError, TypeError, ValueError):  # Not Cassandra's.
+    except (HeadraceError, AttributeError, KeyError, TypeError, ValueError):  # Not written so.
         return None
 
 
