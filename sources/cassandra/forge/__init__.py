@@ -1,4 +1,4 @@
 """Writes commit log segments, from the description of the format alone (docs/commit-log.md).
 
-It shares nothing with the reader but the schema: what one gets wrong the other does not repeat.
+It shares only the schema with the reader, so neither repeats the other's errors.
 """

@@ -1,4 +1,4 @@
-"""Damage on purpose: which byte of which part of a segment is made wrong, and how."""
+"""Intended damage: which byte of which part of a segment is changed, and how."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -10,7 +10,7 @@ from headrace.sources.cassandra.forge.segments import Forged
 from headrace.sources.cassandra.forge.wire import MARKER_BYTES
 
 _HEADER_CRC_BYTES: Final = 4
-# Where each part begins, from the start of what it is a part of; from the end when negative.
+# The offset of each part from the start of its section or entry; from its end if negative.
 _SECTION_PARTS: Final = {"marker": 0, "marker_crc": 4, "content": MARKER_BYTES}
 _ENTRY_PARTS: Final = {"size": 0, "size_crc": 4, "body": 8, "crc": -4}
 
@@ -18,8 +18,8 @@ _ENTRY_PARTS: Final = {"size": 0, "size_crc": 4, "body": 8, "crc": -4}
 class Damage(msgspec.Struct, frozen=True):
     """One change: at a byte of the file, of section n, or of entry n, all counted from 0.
 
-    `byte` is counted from the start of `part`. What is there is replaced by `put`, or xor-ed with
-    `xor`; with `cut` the file ends there.
+    `byte` is counted from the start of `part`. It is replaced by `put`, or xor-ed with `xor`; with
+    `cut` the file ends there.
     """
 
     byte: int = 0
@@ -32,10 +32,10 @@ class Damage(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Damage":  # Any: parsed YAML or JSON.
-        """Return what a script says.
+        """Return the damage that a script describes.
 
         Raises:
-            ScriptError: it names a member or a part that there is not.
+            ScriptError: it has an unknown member or part.
 
         """
         unknown = given.keys() - cls.__struct_fields__
@@ -49,7 +49,7 @@ class Damage(msgspec.Struct, frozen=True):
         return cls(**{**given, "put": put})
 
     def at(self, made: Forged) -> int:
-        """Return the byte of the file that is meant."""
+        """Return the position of the byte in the file."""
         try:
             return self._start(made) + self.byte
         except (IndexError, KeyError) as error:
@@ -76,7 +76,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 def damaged(made: Forged, damages: Sequence[Damage]) -> bytes:
-    """Return the segment's bytes with all damage done to them."""
+    """Return the segment's bytes with all damage applied."""
     content = bytearray(made.content)
     for damage in damages:
         at = damage.at(made)

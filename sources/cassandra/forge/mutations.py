@@ -1,7 +1,7 @@
 """Mutations as bytes (sections 4 to 7 of docs/commit-log.md), from documents of mutation JSON.
 
-A document is what `headrace inspect --form mutations` prints; members that only describe
-(`segment`, `messaging`, `position`, `size`, `keyspace`, `cdc`, `token`, `text`) are overlooked.
+A document has the form that `headrace inspect --form mutations` prints; descriptive members
+(`segment`, `messaging`, `position`, `size`, `keyspace`, `cdc`, `token`, `text`) are ignored.
 """
 
 import struct
@@ -95,7 +95,7 @@ class _Update:
         return b"".join(parts) + bytes([_END])
 
     def _header(self, rows: Iterable[Document]) -> list[ColumnSchema]:
-        """Return the columns that *rows* have: simple ones, then complex ones, by name (4.3)."""
+        """Return the columns of *rows*: simple ones, then complex ones, by name (4.3)."""
         names = {name for row in rows for name in row["columns"]}
         found = [self._columns[name] for name in names]
         return sorted(found, key=lambda column: (column.is_complex, column.name.encode()))
@@ -132,7 +132,7 @@ class _Update:
         return before + vint(len(cells)) + b"".join(cells)
 
     def _cell(self, cell: Document, liveness: Document | None, length: int | None) -> bytes:
-        """Return a cell (5.3); *length* is that of every value of the column's type."""
+        """Return a cell (5.3); *length* is the fixed length of the column's type, if it has one."""
         value = bytes.fromhex(cell.get("value", ""))
         deleted, expiring = "tombstone" in cell, "ttl" in cell
         live = liveness or {}
@@ -199,7 +199,7 @@ def _table(document: Document, schema: Schema) -> TableSchema:
 
 
 def _stats(document: Document) -> tuple[int, int, int]:
-    """Return the least timestamp, local deletion time and TTL that the update has (4.2)."""
+    """Return the smallest timestamp, local deletion time and TTL in the update (4.2)."""
     times = list(_times(document))
     stamps = [time["ts"] for time in times]
     locals_s = [time["ldt"] for time in times if "ldt" in time]
@@ -230,7 +230,7 @@ def _names(header: Sequence[ColumnSchema]) -> bytes:
 
 
 def _subset(present: Sequence[ColumnSchema], header: Sequence[ColumnSchema]) -> bytes:
-    """Return which columns of the header a row has (section 7)."""
+    """Return the encoded subset of the header's columns that a row has (section 7)."""
     have = [header.index(column) for column in present]
     missing = [i for i in range(len(header)) if i not in have]
     if len(header) < _BITMAP_COLUMNS:
@@ -244,5 +244,5 @@ def _absence(value: str | None) -> int:
 
 
 def _signed32(value: int) -> int:
-    """Return a difference of 32-bit numbers as Cassandra extends it to 64 bits."""
+    """Return a difference of 32-bit numbers, extended to 64 bits as in Cassandra."""
     return (value + 0x8000_0000 & 0xFFFF_FFFF) - 0x8000_0000

@@ -1,4 +1,4 @@
-"""`headrace forge-ring`: the logs of three nodes that take writes until standard input ends."""
+"""`headrace forge-ring`: logs of three nodes that receive writes until standard input ends."""
 
 import json
 import os
@@ -37,17 +37,17 @@ _RATE_MAX: Final = 100_000.0
 _LINE_BYTES_MAX: Final = 4096
 _CUSTOMERS: Final = ("Ada", "Ben", "Chloe", "Deniz", "Emil", "Fatima", "Goran", "Hana")
 _ITEMS: Final = ("book", "lamp", "chair", "kettle", "bicycle", "violin")
-_NEW_SHARE: Final = 0.4  # Of all writes.
+_NEW_SHARE: Final = 0.4  # The share of inserts.
 _STATES: Final = ("paid", "packed", "sent")
 
 Json = Mapping[str, Any]  # Any: JSON.
 
 
 class Node:
-    """The log of one node: what it was sent, synced periodically."""
+    """The log of one node: its writes, synced periodically."""
 
     def __init__(self, folder: Path, first_id: int) -> None:
-        """Begin the first segment."""
+        """Start the first segment."""
         self.folder = folder
         self.hints: list[bytes] | None = None
         """What it missed while it is down; None while it is up."""
@@ -73,7 +73,7 @@ class Node:
         self._writer.add_entry(bytes(framed))
 
     def sync(self, *, is_last: bool = False) -> None:
-        """Make durable what was appended; begin the next segment when this one is full."""
+        """Sync the appended entries; start the next segment when this one is full."""
         if self._writer.unsynced:
             self._writer.sync()
             self._flush(f"{self._writer.forged().durable}")
@@ -83,7 +83,7 @@ class Node:
                 self._begin(self._writer.segment_id + 1)
 
     def _flush(self, index: str) -> None:
-        """Write what is new of the segment, and then its index, as a node does."""
+        """Write the new part of the segment, and then its index, as a node does."""
         content = self._writer.forged().content
         with self._path.open("ab") as file:
             file.write(content[self._written :])
@@ -92,10 +92,10 @@ class Node:
 
 
 class Shop:
-    """The writes: orders that are placed, change their state, and are deleted."""
+    """Generates the writes: orders are placed, change their state, and are deleted."""
 
     def __init__(self, seed: int) -> None:
-        """Draw with *seed*."""
+        """Seed the random choices."""
         self._random = Random(seed)  # noqa: S311 (made-up orders)
         self._open: dict[int, int] = {}
         self._last = 0
@@ -124,10 +124,10 @@ class Shop:
 
 
 class Ring:
-    """Three nodes that hold every row, and the list of what was written to them."""
+    """Three replicas of every row, and the list of the writes to them."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        """Write the schema, and begin the logs, in *folder*."""
+        """Write the schema to *folder*, and start the logs there."""
         self._schema = parse_schema(SCHEMA)
         self._statements = Statements(self._schema)
         self._shop = Shop(seed)
@@ -138,19 +138,19 @@ class Ring:
         self.nodes = {name: Node(folder / name, first_id) for name in NODES}
 
     def write(self) -> None:
-        """Write once to all nodes; those that are down get it later."""
+        """Send one write to all nodes; a node that is down gets it later."""
         self._last_us = max(self._last_us + 1, time.time_ns() // 1_000)
         statement = {**self._shop.statement(), "timestamp": self._last_us}
         document = self._statements.document([statement])
         mutation = encode_mutation(document, self._schema, MESSAGING[_VERSION])
-        # Listed before any log has it: what can be received is in the list.
+        # Listed before any log has it, so every received write is in the list.
         self._list.write(json.dumps(reported(statement)) + "\n")
         self._list.flush()
         for node in self.nodes.values():
             node.write(mutation)
 
     def order(self, words: Sequence[str]) -> str:
-        """Do what a line of standard input says; return what was done, in words."""
+        """Execute a line of standard input. Return a sentence about its effect."""
         verb, name = words if len(words) == len(("verb", "node")) else ("", "")
         if verb not in _VERBS or name not in self.nodes:
             found = " ".join(words)[:_FOUND_CHARS_MAX]
@@ -174,7 +174,7 @@ class Ring:
                 return f"In the segment that {name} writes, a byte of the next entry is flipped."
 
     def close(self) -> None:
-        """End all logs; what a node missed is in its log then."""
+        """End all logs, including the writes that nodes missed."""
         for name, node in self.nodes.items():
             if node.hints is not None:
                 self.order(("start", name))
@@ -239,7 +239,7 @@ def _rate(text: str) -> float:
 
 
 def _take_writes(ring: Ring, per_second: float) -> None:
-    """Write so many times a second, and sync each node in turn, until standard input ends."""
+    """Write *per_second* times a second, and sync each node in turn, until standard input ends."""
     begun_s = time.monotonic()
     written = 0
     due_s = {name: begun_s + _SYNC_SECONDS * n / len(NODES) for n, name in enumerate(NODES)}
@@ -259,15 +259,15 @@ def _take_writes(ring: Ring, per_second: float) -> None:
 
 
 class Orders:
-    """The lines of standard input, as they come."""
+    """The lines of standard input."""
 
     def __init__(self) -> None:
-        """Nothing has come."""
+        """Start with no input."""
         self._rest = b""
         self.is_over = False
 
     def lines(self, seconds: float) -> Sequence[str]:
-        """Wait at most *seconds*; return the lines that have come."""
+        """Return the available lines. Blocks up to *seconds* for input."""
         if not select.select([0], [], [], seconds)[0]:
             return ()
         more = os.read(0, _LINE_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""Scripts of segments: steps in YAML or JSON lines, carried out one after the other.
+"""Scripts of segments: steps in YAML or JSON lines, executed in order.
 
 The steps are described in docs/forge.md.
 """
@@ -43,14 +43,14 @@ _SEGMENT_MEMBERS: Final = frozenset(
     }
 )
 _CLOSES: Final = ("clean", "synced", "crash")
-# A mutation, first, has a member `segment` too, which only says where it was.
+# `updates` comes first: a mutation also has a descriptive member `segment`.
 _KINDS: Final = ("updates", "segment", "sync", "raw", "entry", "corrupt", "batch", *VERBS)
 
 Step = Mapping[str, Any]  # Any: parsed YAML or JSON.
 
 
 class _Segment(msgspec.Struct):
-    """A segment that is being written, and what is done to it at its end."""
+    """A segment that is being written, and the damage to apply at its end."""
 
     options: Step
     writer: SegmentWriter
@@ -60,10 +60,10 @@ class _Segment(msgspec.Struct):
 
 
 class Forge:
-    """Carries out the steps of a script; finished segments go into a folder."""
+    """Executes the steps of a script; finished segments go into a folder."""
 
     def __init__(self, schema: Schema, folder: Path) -> None:
-        """Write by *schema* into *folder*, which is made when the first segment is finished."""
+        """Set the schema, and the folder, which is created with the first finished segment."""
         self._schema = schema
         self._folder = folder
         self._statements = Statements(schema)
@@ -72,10 +72,10 @@ class Forge:
         self.written: list[Path] = []
 
     def run(self, steps: Iterator[tuple[str, Step]]) -> Sequence[Path]:
-        """Carry out *steps*, each with its place, and return the segments that were written.
+        """Execute *steps*, each with its place. Return the paths of the segments written.
 
         Raises:
-            ScriptError: a step says nothing that can be written; its place says which.
+            ScriptError: a step cannot be written; the error has its place.
 
         """
         for place, step in steps:
@@ -152,7 +152,7 @@ class Forge:
         if close != "crash" and writer.unsynced:
             writer.sync()
         if close == "clean":
-            writer.sync()  # The unused tail is taken, which syncs again.
+            writer.sync()  # Closing a segment syncs once more, for the unused tail.
         made = writer.forged()
         content = damaged(made, segment.damage)
         content += bytes(max(0, options.get("size", 0) - len(content)))
@@ -173,7 +173,7 @@ def read_steps(text: str, place: str) -> Iterator[tuple[str, Step]]:
     """Yield the steps of a script, each with its place: JSON lines, or else YAML.
 
     Raises:
-        ScriptError: it is neither.
+        ScriptError: *text* is neither.
 
     """
     if text.lstrip().startswith("{"):

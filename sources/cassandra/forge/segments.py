@@ -1,4 +1,4 @@
-"""Segments as they lie on disk: any layout of sections, wrapped or not, whole, torn or damaged."""
+"""Writes segments as on disk: any layout of sections, wrapped or not, whole, torn or damaged."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -20,8 +20,9 @@ COMPLETED: Final = "COMPLETED"
 class Forged(msgspec.Struct, frozen=True):
     """A segment: its bytes, and logical positions in it (3.1).
 
-    `ends` and `sizes` are the entries', `section_ends` the sections'; `header_bytes` is where the
-    first sync marker is, in the file too. `file_ends` are the sections' ends in the file.
+    `ends` and `sizes` are those of the entries, `section_ends` those of the sections;
+    `header_bytes` is the position of the first sync marker, also in the file. `file_ends` are the
+    ends of the sections in the file.
     """
 
     content: bytes
@@ -33,7 +34,7 @@ class Forged(msgspec.Struct, frozen=True):
 
     @property
     def durable(self) -> int:
-        """What an index file says: the logical end of the last section."""
+        """The durable offset for an index file: the logical end of the last section."""
         return self.section_ends[-1] if self.section_ends else self.header_bytes
 
 
@@ -43,7 +44,7 @@ class SegmentWriter:
     def __init__(
         self, *, version: int = 7, segment_id: int = SEGMENT_ID, wrapping: Wrapping = PLAIN
     ) -> None:
-        """Begin with the header."""
+        """Start with the header."""
         self.segment_id = segment_id
         self.version = version
         self._wrapping = wrapping
@@ -58,7 +59,7 @@ class SegmentWriter:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the file so far, without what is not synced."""
+        """Bytes of the file so far, without unsynced entries."""
         return len(self._file)
 
     @property
@@ -67,17 +68,17 @@ class SegmentWriter:
         return len(self._section)
 
     def add(self, mutation: bytes) -> None:
-        """Append the entry of *mutation*, not yet synced."""
+        """Append the entry of *mutation*, without a sync."""
         self.add_entry(entry(mutation))
 
     def add_entry(self, framed: bytes) -> None:
-        """Append an entry's bytes as they are, right or wrong."""
+        """Append an entry's bytes unchanged, valid or not."""
         self._section += framed
         self._sizes.append(len(framed))
         self._ends.append(self._logical + MARKER_BYTES + len(self._section))
 
     def sync(self) -> None:
-        """End the section, also an empty one, with its marker before it."""
+        """End the section, even an empty one, and write its marker before it."""
         at = len(self._file)
         wrapped = self._wrapping.wrap(bytes(self._section))
         following = at + MARKER_BYTES + len(wrapped)
@@ -88,10 +89,10 @@ class SegmentWriter:
         self._file_ends.append(following)
 
     def forged(self, *, zeros: int = 0) -> Forged:
-        """Return the segment so far, with *zeros* behind it.
+        """Return the segment so far, followed by *zeros*.
 
-        Entries that were not synced stand behind the slot of a marker that was never written, as
-        a crash leaves them; a wrapped segment has nothing of them.
+        Unsynced entries follow the slot of an unwritten marker, as after a crash; a wrapped segment
+        does not contain them.
         """
         rest = b""
         if self._section and self._wrapping.plain:
@@ -132,7 +133,7 @@ def write_segment(
     segment_id: int = SEGMENT_ID,
     index: str | None = "0\nCOMPLETED",
 ) -> Path:
-    """Write a segment, and its index unless that is None; return the segment's path."""
+    """Write a segment, and its index unless that is None. Return the segment's path."""
     path = folder / f"CommitLog-{version}-{segment_id}.log"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +148,7 @@ def write_segment(
 def write_log(folder: Path, mutations: Iterable[bytes], *, first_id: int, version: int = 7) -> None:
     """Write *mutations* as a node's finished log: preallocated segments full of equal sections.
 
-    There is a segment even if there are no mutations.
+    There is a segment even without mutations.
     """
     writer = SegmentWriter(version=version, segment_id=first_id)
     for mutation in mutations:

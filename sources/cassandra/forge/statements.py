@@ -1,7 +1,7 @@
-"""Statements of a script as documents of mutations: what Cassandra makes of CQL (section 8).
+"""Converts statements of a script to documents of mutations, as Cassandra does (section 8).
 
-A statement is one of `insert`, `update`, `delete` with the table's name, the key's columns and what
-is written; several in a `batch` are one mutation. Times are µs, `now` and `ttl` seconds.
+A statement is one of `insert`, `update`, `delete` with the table's name, the key's columns and the
+values; several in a `batch` are one mutation. Times are µs, `now` and `ttl` seconds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,19 +28,19 @@ Document = dict[str, Any]
 
 
 class Statements:
-    """Turns statements into documents; what they do not say is counted up from a fixed time."""
+    """Converts statements to documents; default timestamps count up from a fixed time."""
 
     def __init__(self, schema: Schema, *, start_us: int = 1_700_000_000_000_000) -> None:
-        """Give statements without a timestamp *start_us*, each next one a microsecond more."""
+        """Set *start_us*, the first default timestamp; each later one is one µs higher."""
         self._schema = schema
         self._next_us = start_us
         self._elements = 0
 
     def document(self, statements: Iterable[Statement]) -> Document:
-        """Return the mutation that *statements* are together.
+        """Return one mutation of all *statements*.
 
         Raises:
-            ScriptError: one of them says nothing that can be written.
+            ScriptError: a statement cannot be written.
 
         """
         updates: dict[str, Document] = {}
@@ -70,7 +70,7 @@ class Statements:
         return getattr(writer, verb)(statement)  # type: ignore[no-any-return]  # One of VERBS.
 
     def element_path(self, timestamp: int) -> bytes:
-        """Return the path of a list's next element: a time-uuid later than the ones before."""
+        """Return the path of a list's next element: a timeuuid later than all before."""
         self._elements += 1
         steps = _GREGORIAN + timestamp * 10 + self._elements
         low, middle, high = steps & 0xFFFF_FFFF, steps >> 32 & 0xFFFF, steps >> 48 & 0x0FFF
@@ -142,7 +142,7 @@ class _Writer:
         return document
 
     def _placed(self, values: Statement) -> tuple[Document, list[str | None] | None]:
-        """Return an update without content, and the clustering; None where none is given."""
+        """Return an update without content, and the clustering, or None if none is given."""
         unknown = values.keys() - self._columns.keys()
         if unknown:
             raise ScriptError(f"{self._table.qualified} has no column {', '.join(sorted(unknown))}")
@@ -209,7 +209,7 @@ class _Writer:
         return column.type
 
     def _replaced(self, name: str, value: object) -> Document:
-        """Return a column that is set; a collection is deleted a microsecond before (8)."""
+        """Return a set column; a collection is also deleted, one µs earlier (section 8)."""
         column = self._column(name)
         if column.is_complex:
             cells = [] if value is None else self._cells(column.type, value)
@@ -235,7 +235,7 @@ class _Writer:
         return [self._cell(item, self._owner.element_path(self._ts)) for item in items]
 
     def _removed(self, name: str, keys: Sequence[Any]) -> list[Document]:
-        """Return tombstones of a set's elements, a map's keys, a UDT's fields, a list's paths."""
+        """Return tombstones of a set's elements, a map's keys, a UDT's fields or a list's paths."""
         cql_type = self._complex(name)
         if cql_type.is_udt:
             fields = [field for field, _ in cql_type.fields]
@@ -258,7 +258,7 @@ def _path(path: bytes | None) -> Document:
 
 
 def _merge(known: Document, more: Document) -> None:
-    """Add an update of the same table, as Cassandra does within a batch: by key, row by row."""
+    """Merge an update of the same table, as Cassandra does in a batch: by key, row by row."""
     if known["key"] != more["key"]:
         raise ScriptError(
             "a batch is one mutation, so all its statements have the same partition key",

@@ -1,6 +1,6 @@
-"""CQL values as bytes (section 9 of docs/commit-log.md), from what JSON and YAML can say.
+"""CQL values as bytes (section 9 of docs/commit-log.md), from JSON or YAML values.
 
-The forms are those of docs/change-json.md, and what YAML makes of plain dates and numbers.
+The forms are those of docs/change-json.md, and YAML's plain dates and numbers.
 """
 
 import ipaddress
@@ -37,12 +37,12 @@ _UNITS: Final = {**_NS, "ms": 1_000_000, "us": 1_000, "µs": 1_000, "ns": 1}
 _DURATION: Final = re.compile(r"(\d+)(y|mo|w|d|h|ms|us|µs|ns|m|s)")
 _TIME: Final = re.compile(r"(\d\d?):(\d\d):(\d\d)(?:\.(\d{1,9}))?")
 
-# Any: what JSON or YAML gave.
+# Any: a JSON or YAML value.
 Given = Any
 
 
 def fixed_length(cql_type: CqlType) -> int | None:
-    """Return the length that no value of the type is written with; None if all are (5.5)."""
+    """Return the length of a type whose values have no length prefix; None for others (5.5)."""
     if cql_type.is_udt:
         return None
     if cql_type.name == "vector":
@@ -96,7 +96,7 @@ def _composed(cql_type: CqlType, given: Given) -> bytes:
 
 
 def elements(cql_type: CqlType, given: Given) -> list[bytes]:
-    """Return the elements of a list, set or vector, a set's in Cassandra's order."""
+    """Return the elements of a list, set or vector; those of a set in Cassandra's order."""
     (inner,) = cql_type.arguments
     if isinstance(given, str | Mapping):
         raise TypeError(given)
@@ -114,7 +114,7 @@ def pairs(cql_type: CqlType, given: Given) -> list[tuple[bytes, bytes]]:
 
 
 def order(cql_type: CqlType) -> Callable[[bytes], Any]:  # Any: something that can be compared.
-    """Return what Cassandra sorts values of the type by, as far as a script needs it."""
+    """Return the sort key of Cassandra for values of the type, as far as a script needs it."""
     if cql_type.name in {"tinyint", "smallint", "int", "bigint", "varint", "timestamp", "time"}:
         return lambda raw: int.from_bytes(raw, "big", signed=True)
     if cql_type.name in {"float", "double"}:
@@ -128,13 +128,13 @@ def order(cql_type: CqlType) -> Callable[[bytes], Any]:  # Any: something that c
 
 
 def _exact(raw: bytes) -> Decimal:
-    """Return a decimal exactly: arithmetic would round it, or refuse its exponent."""
+    """Return a decimal exactly: arithmetic would round it, or reject its exponent."""
     digits = Decimal(int.from_bytes(raw[4:], "big", signed=True)).as_tuple()
     return Decimal((digits.sign, digits.digits, -int.from_bytes(raw[:4], "big", signed=True)))
 
 
 def _key(cql_type: CqlType, key: Given) -> Given:
-    """Return a map's key: JSON has only text for it, so other types are the JSON in the text."""
+    """Return a map's key: JSON has only string keys, so other types are JSON in the string."""
     if not isinstance(key, str) or cql_type.name in {*_TEXTS, "decimal"}:
         return key
     try:
@@ -191,7 +191,7 @@ def _varint(given: Given) -> bytes:
     if isinstance(given, str) and given.startswith("0x"):
         return bytes.fromhex(given[2:])
     number = _whole(given)
-    # As BigInteger.toByteArray: a negative power of two needs no byte for its sign.
+    # As BigInteger.toByteArray: a negative power of two needs no extra byte for its sign.
     magnitude = number if number >= 0 else ~number
     return number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
@@ -266,7 +266,7 @@ def _duration(given: Given) -> bytes:
 
 
 def _counter(given: Given) -> bytes:
-    """Return a context of one global shard (9.3)."""
+    """Return a counter context of one global shard (9.3)."""
     return b"\0\1\x80\0" + bytes(16) + struct.pack(">qq", 1, _whole(given))
 
 

@@ -21,13 +21,13 @@ def header(version: int, segment_id: int, parameters: Mapping[str, object] | byt
 
 
 def marker(at: int, following: int, segment_id: int) -> bytes:
-    """Return the sync marker that stands at file byte *at* and says where the next one is (2.3)."""
+    """Return the sync marker at file byte *at*, with the position of the next one (2.3)."""
     halves = segment_id & _MASK32, segment_id >> 32
     return struct.pack(">II", following & _MASK32, zlib.crc32(struct.pack(">III", *halves, at)))
 
 
 def entry(mutation: bytes) -> bytes:
-    """Return a mutation between its size and its checksums (3.2)."""
+    """Return an entry: a mutation between its size and its checksums (3.2)."""
     size = struct.pack(">I", len(mutation))
     crc = zlib.crc32(size)
     return b"".join(

@@ -1,4 +1,4 @@
-"""Wraps a section's content: not at all, in a compressed block, or in encrypted blocks."""
+"""Wraps a section's content: unchanged, in a compressed block, or in encrypted blocks."""
 
 import os
 import struct
@@ -13,20 +13,20 @@ from cryptography.hazmat.primitives.padding import PKCS7
 
 from headrace.sources.cassandra.errors import ScriptError
 
-BLOCK_BYTES_MAX: Final = 64 * 1024  # Of the uncompressed stream, in one encrypted block.
+BLOCK_BYTES_MAX: Final = 64 * 1024  # The uncompressed bytes in one encrypted block.
 _CIPHER: Final = "AES/CBC/PKCS5Padding"
 _IV_BYTES: Final = 16
 
 
 class Wrapping(msgspec.Struct, frozen=True):
-    """Turns a section's content into what the file has of it."""
+    """Converts a section's content to its form in the file."""
 
     parameters: Mapping[str, object] = msgspec.field(default_factory=dict)
     wrap: Callable[[bytes], bytes] = bytes
 
     @property
     def plain(self) -> bool:
-        """Whether the file has the content as it is."""
+        """Whether the file has the content unchanged."""
         return not self.parameters
 
 
@@ -37,7 +37,7 @@ def compression(name: str, options: Mapping[str, str] | None = None) -> Wrapping
     """Return the wrapping of a compressor, by its class name, with or without package.
 
     Raises:
-        ScriptError: the compressor is not one of Cassandra.
+        ScriptError: Cassandra does not have the compressor.
 
     """
     compress = _COMPRESSORS.get(name.rpartition(".")[2])
