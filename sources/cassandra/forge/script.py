@@ -152,7 +152,7 @@ class Forge:
         if close != "crash" and writer.unsynced:
             writer.sync()
         if close == "clean":
-            writer.sync()  # Closing a segment syncs once more, for the unused tail.
+            writer.sync()  # Closing a segment syncs again, for the unused tail.
         made = writer.forged()
         content = damaged(made, segment.damage)
         content += bytes(max(0, options.get("size", 0) - len(content)))

@@ -72,7 +72,7 @@ class Catalogue:
     """
 
     def __init__(self, schema: Schema) -> None:
-        """Number the tables in the order of the schema."""
+        """Assign numbers to the tables, in the order of the schema."""
         self.tables = list(schema.tables.values())
         self.layouts = [TableLayout(i, table) for i, table in enumerate(self.tables)]
         self.bits = max(4, (len(self.tables) * _SLOTS_PER_TABLE).bit_length())
