@@ -1,7 +1,7 @@
 """The blocks of Cassandra's compressors: section 2.5 of docs/commit-log.md. Pure.
 
-A block is unpacked into memory of the caller's, which has the size that the block is said to have.
-No decompressor writes, or keeps, more than that.
+A block is decompressed into memory of the caller, which has the size stated for the block. No
+decompressor writes or keeps more than that.
 """
 
 from collections.abc import Callable
@@ -17,41 +17,41 @@ from headrace.sources.cassandra.errors import (
     UnsupportedSegmentError,
 )
 
-# Fills the second from the first and returns how many bytes it wrote.
+# Decompresses the first into the second and returns the number of bytes written.
 Decompress: TypeAlias = Callable[[memoryview, memoryview], int]
 
 _PACKAGE: Final = "org.apache.cassandra.io.compress."
-_PREFIX_BYTES: Final = 4  # LZ4's own length, which is little-endian.
+_PREFIX_BYTES: Final = 4  # LZ4's own length; little-endian.
 
 
 class BlockError(Exception):
-    """A block that cannot be unpacked; caught where its place is known.
+    """A block that cannot be decompressed; caught where its place is known.
 
     `kind` is the class of the error to raise there.
     """
 
     def __init__(self, message: str, kind: type[DamagedSectionError]) -> None:
-        """*message* says what is wrong with it."""
+        """*message* describes the flaw."""
         super().__init__(message)
         self.message = message
         self.kind = kind
 
 
 class Compressor(msgspec.Struct, frozen=True):
-    """A block format; a byte of it never stands for more than `growth_max` bytes."""
+    """A block format; a compressed byte never expands to more than `growth_max` bytes."""
 
     name: str
     growth_max: int
     decompress: Decompress
 
     def unpack(self, packed: memoryview, room: memoryview) -> None:
-        """Fill *room* with what is *packed*, which must be as long.
+        """Decompress *packed* into *room*, which must have the same length as the content.
 
         Raises:
-            BlockError: it has another length, or is not such a block.
+            BlockError: the content has another length, or the block is damaged.
 
         """
-        if not room:  # What an empty block looks like differs: some have no byte at all.
+        if not room:  # The form of an empty block differs: some have no byte at all.
             return
         try:
             came = self.decompress(packed, room)
@@ -81,7 +81,7 @@ def _noop(packed: memoryview, room: memoryview) -> int:
 
 LZ4: Final = Compressor("LZ4", 255, _lz4)
 
-# Growth: the longest match over the shortest form of it, rounded up.
+# Growth: the longest match divided by its shortest form, rounded up.
 _COMPRESSORS: Final = {
     "LZ4Compressor": LZ4,
     "SnappyCompressor": Compressor("Snappy", 64, cramjam.snappy.decompress_raw_into),
@@ -92,10 +92,10 @@ _COMPRESSORS: Final = {
 
 
 def compressor(class_name: str, *, place: str) -> Compressor:
-    """Return the compressor that a segment's header names, with its package or without.
+    """Return the compressor in a segment's header, with its package or without.
 
     Raises:
-        UnsupportedSegmentError: none that Cassandra brings.
+        UnsupportedSegmentError: it is not one of Cassandra's own.
 
     """
     found = _COMPRESSORS.get(class_name.removeprefix(_PACKAGE))

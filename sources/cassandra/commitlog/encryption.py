@@ -8,24 +8,24 @@ from headrace.sources.cassandra.keystore.ciphers import SegmentKey, aes
 
 _AES_BYTES: Final = 16
 _LENGTH_BYTES: Final = 4
-_HEAD_BYTES: Final = 2 * _LENGTH_BYTES  # In front of the cipher text, and of the plain text.
+_HEAD_BYTES: Final = 2 * _LENGTH_BYTES  # Before the cipher text, and before the plain text.
 _DAMAGED: Final = "the cipher text of a block is damaged"
 
 
 class SectionCipher:
-    """Opens the sections of one segment."""
+    """Decrypts the sections of one segment."""
 
     def __init__(self, key: SegmentKey, iv: bytes) -> None:
-        """Every block starts from *iv* again."""
+        """Set the key; *iv* is used for each block."""
         self._key = key
         self._cipher = aes(key.material, iv)
 
     def unpack(self, packed: memoryview, room: memoryview) -> None:
-        """Fill *room* with what is in the blocks of *packed*, which must be as long.
+        """Decrypt the blocks of *packed* into *room*, which must be as long as the content.
 
         Raises:
-            BlockError: a length disagrees with another, or a block is damaged.
-            WrongKeyError: no block opens with this key, and none ever did.
+            BlockError: lengths disagree, or a block is damaged.
+            WrongKeyError: the key decrypts no block, and never did.
 
         """
         done = 0
@@ -47,7 +47,7 @@ class SectionCipher:
             raise BlockError(found, BadLengthError)
 
     def _decrypt(self, cipher_text: memoryview, plain_bytes: int) -> memoryview | None:
-        """Return the plain text of a block; None if it is not what this key's blocks begin with."""
+        """Return the plain text of a block; None if its start or its padding is wrong."""
         plain = memoryview(self._cipher.decryptor().update(cipher_text))
         if not _is_headed(plain):
             return None
@@ -56,7 +56,7 @@ class SectionCipher:
         return plain[:plain_bytes] if plain[plain_bytes:] == bytes((padding,)) * padding else None
 
     def _not_opened(self, packed: memoryview) -> Exception:
-        """Return the error: of the key if it fits no block's beginning, else of this block."""
+        """Return the error: of the key if it fits no block, otherwise of this block."""
         heads = (self._cipher.decryptor().update(c[:_AES_BYTES]) for c, _ in _blocks(packed))
         if self._key.proven or any(_is_headed(memoryview(head)) for head in heads):
             return BlockError(_DAMAGED, BadCipherTextError)
@@ -68,7 +68,7 @@ class SectionCipher:
 
 
 def _blocks(packed: memoryview) -> list[tuple[memoryview, int]]:
-    """Return each block's cipher text and the length of its plain text."""
+    """Return the cipher text of each block, and the length of its plain text."""
     found = []
     at = 0
     while at < len(packed):
@@ -89,7 +89,7 @@ def _blocks(packed: memoryview) -> list[tuple[memoryview, int]]:
 
 
 def _is_headed(plain: memoryview) -> bool:
-    """Say whether the two lengths agree that a block begins with: its own and LZ4's."""
+    """Return whether the two lengths at the start of a block agree: its own and LZ4's."""
     return plain[:_LENGTH_BYTES] == bytes(reversed(plain[_LENGTH_BYTES:_HEAD_BYTES]))
 
 

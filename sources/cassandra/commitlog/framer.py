@@ -1,8 +1,8 @@
 """Finds the entries of a segment in a window of its bytes: sync markers, sizes, every checksum.
 
-Separate so that it can be compiled, and because framing needs no schema. It holds one window of
-bytes and asks for more through a call; it opens nothing and knows no directory. Rules cite the
-sections of docs/commit-log.md.
+Separate so that it can be compiled, and because framing needs no schema. It keeps one window of
+bytes and requests more through a call; it opens no files and no directory. Rules cite the sections
+of docs/commit-log.md.
 """
 
 from array import array
@@ -12,16 +12,17 @@ from typing import TypeAlias
 from headrace.sources.cassandra.errors import END_OFFSET, CorruptSegmentError
 from headrace.sources.cassandra.native import constants, ops
 
-# Reads file bytes from an offset into a buffer, returns how many came; 0 is the end of the file.
+# Reads file bytes from an offset into a buffer and returns their number; 0 at the file's end.
 ReadInto: TypeAlias = Callable[[int, memoryview], int]
-# Passes a block of entries to `Framer.gather` and returns ENTRY, or what was found behind the last.
+# Passes a block of entries to `Framer.gather` and returns ENTRY, or else LIMIT or FINISHED after
+# the last.
 NextBlock: TypeAlias = Callable[["Framer"], int]
-# Passes what is known of the entries from an offset on to `Framer.know`.
+# Passes the known entries from an offset on to `Framer.know`.
 Supply: TypeAlias = Callable[["Framer", int], None]
 
 WINDOW_BYTES = 128 * 1024
 
-_LENGTH_EXTRA_MAX = 4  # No length in an entry takes more bytes than five.
+_LENGTH_EXTRA_MAX = 4  # A length in an entry has at most five bytes.
 _MARKER = 8
 _SIZE_MIN = 10
 _NO_LIMIT = -1
@@ -36,25 +37,26 @@ class Framer:
     """Walks one segment. For one thread; `open` it again for the next segment."""
 
     def __init__(self, window_bytes: int = WINDOW_BYTES) -> None:
-        """Keep a window of *window_bytes*, enlarged only while an entry is larger."""
+        """Allocate a window of *window_bytes*, enlarged only while an entry is larger."""
         self.window_bytes = window_bytes
         self.window = memoryview(bytearray(window_bytes))
         self.id_bytes = memoryview(bytearray(12))
         self.place = ""
         self.behind = 0
         self.by_section = False
-        self.found = 0  # The sum of the positions of all entries that were found, modulo 2**64.
-        # How many bytes were passed that belong to none of them: markers, and what was read before.
+        self.found = 0  # The sum of the positions of all entries found, modulo 2**64.
+        # The number of skipped bytes outside these entries: markers, and bytes that were read
+        # before.
         self.beside = 0
-        self.defers = False  # Whether the caller checks the entries that it wants, by `check`.
+        self.defers = False  # Whether the caller checks the entries it needs, by `check`.
         self.read_into: ReadInto = _nothing
         # Entries that were framed before, block by block, instead of bytes.
         self.is_gathered = False
         self.next_block: NextBlock = _no_block
         self.ends, self.sizes = _NO_ENDS, _NO_SIZES
         self.number = self.count = 0
-        # Of entries that are known: where they end in the segment, how long their mutations are,
-        # and where these begin in the room; see `know`.
+        # Known entries: their ends in the segment, the lengths of their mutations, and the starts
+        # of these in the room; see `know`.
         self.supply: Supply | None = None
         self.known_ends = self.known_lengths = self.known_starts = _NO_ENDS
         self.known = self.known_count = self.known_begin = self.known_until = 0
@@ -74,10 +76,10 @@ class Framer:
         place: str,
         by_section: bool = False,
     ) -> None:
-        """Start at the first sync marker; entries that end at or before *resume* are passed over.
+        """Start at the first sync marker; skip entries that end at or before *resume*.
 
-        *place* names the segment in errors. *by_section* reads nothing ahead of a section's end:
-        for bytes that are made section by section, and may turn out to be damaged.
+        Errors name the segment *place*. With *by_section*, nothing is read beyond a section's end:
+        for bytes that are produced per section, and may turn out to be damaged.
         """
         self._leave_room()
         self.read_into = read_into
@@ -97,10 +99,10 @@ class Framer:
         resume: int,
         place: str,
     ) -> None:
-        """Start before the first of entries that were framed before, and of which some are here.
+        """Start before the first of a selection of entries that were framed before.
 
-        Where an entry is missing, its bytes were passed. The others have the positions that they
-        have in the segment; an entry may be cut behind its first partition key.
+        The bytes of a missing entry count as skipped. The others keep their positions in the
+        segment; an entry may be cut after its first partition key.
         """
         self._leave_room()
         self.is_gathered = True
@@ -115,7 +117,7 @@ class Framer:
         self.messaging = messaging
         self.resume = resume
         self.place = place
-        # Of a number only the id is in the file; see `manifest`.
+        # The file has only the id of the segment's number; see `manifest`.
         halves = (segment_id & 0xFFFF_FFFF, segment_id >> 32 & 0xFFFF, 0)
         self.id_bytes = memoryview(bytearray(b"".join(h.to_bytes(4, "big") for h in halves)))
         self.base = 0
@@ -129,17 +131,17 @@ class Framer:
         self.known = self.known_count = self.known_begin = self.known_until = 0
 
     def allow(self, limit: int, until: int = _NO_LIMIT, indexed: int = 0) -> None:
-        """Let sections be read that end at or before *limit*; -1 allows all (I6).
+        """Allow reading sections that end at or before *limit*; -1 allows all (I6).
 
-        Of them, only entries that end at or before *until*; `at_until` says that all were. A chain
-        of sections that ends before *indexed* is damaged.
+        In them, only entries that end at or before *until* are read; `at_until` reports that all
+        were. A chain of sections that ends before *indexed* is damaged.
         """
         self.limit = limit
         self.until = until
         self.durable = max(self.durable, limit, indexed)
 
     def supply_from(self, supply: Supply | None) -> None:
-        """Ask *supply* for entries that need no framing, until the next `open`."""
+        """Get entries that need no framing from *supply*, until the next `open`."""
         self.supply = supply
 
     def know(  # noqa: PLR0913, PLR0917 (the columns, and where the mutations are)
@@ -153,12 +155,12 @@ class Framer:
         room_bytes: int,
         written: memoryview,
     ) -> None:
-        """Take mutations from *room*, unchecked: all that are known between two file offsets.
+        """Use mutations in *room*, unchecked: all known ones between two file offsets.
 
-        The others, and what is between them, are framed as bytes. *ends* ascend. A start counts the
-        bytes that were ever *written* into the first *room_bytes* of the room, in a circle: what
-        was written over is asked for again. -1 is none, and below that it is a place behind these
-        bytes, -2 the first of them.
+        Other entries, and the bytes between, are framed as bytes. *ends* ascend. A start counts the
+        bytes ever *written* into the first *room_bytes* of the room, a ring buffer: an overwritten
+        mutation is requested again. A start of -1 means none; lower values are places after these
+        bytes, -2 being the first.
         """
         self.known_begin, self.known_until = begin, until
         self.known_ends, self.known_lengths, self.known_starts = ends, lengths, starts
@@ -169,23 +171,23 @@ class Framer:
             self.window = room
 
     def go_on(self, error: CorruptSegmentError) -> None:
-        """Leave what *error* says is unusable; the next entry is the first one after it."""
+        """Skip the damage in *error*; the next entry is the first one after it."""
         self.at = error.end
         self.section_end = max(self.section_end, self.at)
 
     def entry(self) -> bytes:
-        """Return the raw mutation of the entry found last."""
+        """Return the raw mutation of the last entry found."""
         return ops.take(self.window, self.start, self.end)
 
     def next_entry(self) -> int:
         """Move to the next entry and return constants.ENTRY, LIMIT or FINISHED.
 
-        With ENTRY, `entry()` is the raw mutation and `at` its position, the logical end of the
-        entry, until the next call.
+        After ENTRY, until the next call, `entry()` is the raw mutation and `at` its position, the
+        logical end of the entry.
 
         Raises:
-            CorruptSegmentError: a checksum or length is wrong. Until `go_on` the same is found
-                again; after any other error of reading, the same entry is.
+            CorruptSegmentError: a checksum or length is wrong. Until `go_on`, each call finds the
+                same error; after any other read error, the next call returns the same entry.
 
         """
         return self._next_gathered() if self.is_gathered else self._next_framed()
@@ -201,7 +203,7 @@ class Framer:
                 return found
 
     def _frame(self) -> int:
-        """Move behind the entry at `at`; return what it is, or _PASSED."""
+        """Move past the entry at `at`. Return its result, or _PASSED."""
         if self.supply is not None and self._is_known():
             return self._take_known()
         self._leave_room()
@@ -215,7 +217,7 @@ class Framer:
         if self._is_behind(begin + length):
             return constants.LIMIT
         if not self._have(begin, length):
-            if self.limit >= 0:  # The index was seen before the bytes.
+            if self.limit >= 0:  # The index was read before the bytes.
                 return constants.LIMIT
             short = f"an entry of {length} bytes, then the file ends"
             self._corrupt(begin, short, self.section_end)
@@ -234,11 +236,11 @@ class Framer:
         return _PASSED
 
     def _is_known(self) -> bool:
-        """Say whether the mutation of the entry at `at` is in the room, asking for it if need be.
+        """Return whether the mutation of the entry at `at` is in the room, requesting it if needed.
 
-        One that is forgotten again at once is read as bytes.
+        A mutation that is overwritten at once is read as bytes.
         """
-        assert self.supply is not None  # noqa: S101 (the caller knows)
+        assert self.supply is not None  # noqa: S101 (the caller checks)
         if not self._covers(self.at):
             self.supply(self, self.at)
         found = self._find_known()
@@ -251,7 +253,7 @@ class Framer:
         return self.known_begin <= at < self.known_until
 
     def _find_known(self) -> int:
-        """Go to the known entry that begins at `at`; say whether there is one, and is kept."""
+        """Go to the known entry that starts at `at`. Return whether it is known and still kept."""
         while self.known < self.known_count and self.known_ends[self.known] <= self.at:
             self.known += 1
         if self.known == self.known_count:
@@ -266,7 +268,7 @@ class Framer:
         return _KNOWN
 
     def _take_known(self) -> int:
-        """Move behind the known entry at `at`."""
+        """Move past the known entry at `at`."""
         length = self.known_lengths[self.known] + constants.ENTRY_OVERHEAD
         if self.at + length <= self.resume:
             return self._pass_over(length)
@@ -292,7 +294,7 @@ class Framer:
             self.is_apart = False
 
     def _bytes_until(self, at: int) -> int:
-        """Return where the next known entry begins, or what is known ends; *at* if that is amid."""
+        """Return the start of the next known entry, or the end of the known part; at least *at*."""
         number = self.known
         while number < self.known_count and (
             self.known_ends[number] <= at or self.known_starts[number] == -1
@@ -304,21 +306,21 @@ class Framer:
         return max(at, self.known_ends[number] - size)
 
     def gather(self, ends: memoryview, sizes: memoryview, content: memoryview) -> None:
-        """Continue with a block: where entries end in the segment, their sizes, and mutations."""
+        """Continue with a block: the ends of entries in the segment, their sizes, and mutations."""
         self.ends, self.sizes, self.window = ends, sizes, content
         self.number, self.count, self.end = 0, len(ends), 0
 
     def pass_to(self, at: int, at_until: bool) -> None:
-        """Pass what is before *at*; *at_until*: all that is wanted of the segment was found."""
+        """Skip to *at*; *at_until*: all requested entries of the segment were found."""
         if at > self.at:
             self.beside += at - self.at
             self.at = at
         self.at_until = at_until
 
     def passes(self, stop_at: int) -> bool:
-        """Say whether no gathered entry begins before *stop_at* any more; if so, go there."""
+        """Return whether no gathered entry starts before *stop_at*; if so, go there."""
         if self.number == self.count and self.next_block(self) != constants.ENTRY:
-            return False  # The next call says what there is.
+            return False  # The next call returns the result.
         size = self.sizes[self.number] + constants.ENTRY_OVERHEAD
         if self.ends[self.number] - size < stop_at:
             return False
@@ -350,17 +352,17 @@ class Framer:
             return constants.ENTRY
 
     def check(self) -> None:
-        """Check the entry found last, if that was put off.
+        """Check the last entry found, if that was deferred.
 
         Raises:
-            CorruptSegmentError: its checksum is wrong; as of `next_entry`.
+            CorruptSegmentError: its checksum is wrong; see `next_entry`.
 
         """
         if self.defers and not (self.is_gathered or self.is_apart):
             self._check()
 
     def _check(self) -> None:
-        crc = ops.u32(self.window, self.start - 4)  # Of the size, which it starts with.
+        crc = ops.u32(self.window, self.start - 4)  # Of the size, with which it starts.
         if ops.crc32(self.window, self.start, self.end, crc) != ops.u32(self.window, self.end):
             begin = self.at - (self.end - self.start) - constants.ENTRY_OVERHEAD
             end, self.at = self.at, begin
@@ -369,9 +371,9 @@ class Framer:
             self._corrupt(begin, "the checksum of the entry is wrong", end)
 
     def vint(self, at: int) -> int:
-        """Return the unsigned vint at window[at] of the entry; -1 if it does not fit in there.
+        """Return the unsigned vint at window[at] of the entry; -1 if it does not fit in it.
 
-        `behind` is where it ends.
+        Sets `behind` to its end.
         """
         if at >= self.end:
             return -1
@@ -386,13 +388,13 @@ class Framer:
         return value
 
     def after_vint(self, at: int) -> int:
-        """Return where the vint at window[at] ends; beyond the entry if it does not fit in it."""
+        """Return the end of the vint at window[at]; beyond the entry if it does not fit in it."""
         if at >= self.end:
             return at + 1
         return at + 1 + ops.vint_extra(self.window[at])
 
     def has_next(self) -> bool:
-        """Say whether the next entry is in the window already, so that this one stays there."""
+        """Return whether the next entry is already in the window, so that this one stays there."""
         if self.is_gathered:
             return self.number < self.count
         if self.supply is not None:
@@ -408,7 +410,7 @@ class Framer:
         return 0 < size <= left - constants.ENTRY_OVERHEAD
 
     def _is_behind(self, end: int) -> bool:
-        """Say whether what ends there is not wanted."""
+        """Return whether an entry with this end is after `until`."""
         self.at_until = 0 <= self.until < end
         return self.at_until
 
@@ -427,7 +429,7 @@ class Framer:
             self.id_bytes[8 + i] = at >> (24 - 8 * i) & 0xFF
         if ops.crc32(self.id_bytes, 0, 12, 0) != stored:
             if stored == 0 and self.limit >= 0:
-                self.filled = 0  # Not written yet, or half: read it again when asked again.
+                self.filled = 0  # Not written yet, or half: read it again next time.
                 return constants.LIMIT
             if stored == 0 and pointer == 0:
                 return self._finished(at)
@@ -437,20 +439,20 @@ class Framer:
         if 0 <= self.limit < pointer:
             return constants.LIMIT
         self.section_end = pointer
-        # A section that was read before costs its marker only.
+        # A section that was read before costs only its marker.
         self.at = pointer if pointer <= self.resume else at + _MARKER
         self.beside += self.at - at
         return constants.ENTRY
 
     def _finished(self, at: int) -> int:
-        """Return that the chain of sections ends there, unless more is durable."""
+        """Return FINISHED at the end of the chain of sections, unless more is durable."""
         if self.durable > at:
             more = f"the sync markers end; the index file has {self.durable - at} bytes more"
             self._corrupt(at, more, END_OFFSET)
         return constants.FINISHED
 
     def _entry_size(self) -> int:
-        """Return the size of the mutation at `at`; 0 when a live segment does not have it yet."""
+        """Return the size of the mutation at `at`; 0 if a live segment does not have it yet."""
         left = self.section_end - self.at
         if left < 8:
             found = f"{left} bytes are left of a section, too few for an entry"
@@ -470,7 +472,7 @@ class Framer:
         return size
 
     def _have(self, at: int, count: int) -> bool:
-        """Say whether the window holds *count* file bytes from *at*, reading them if need be."""
+        """Return whether the window has *count* file bytes from *at*, reading them if needed."""
         if at >= self.base and at + count <= self.base + self.filled:
             return True
         return self._fill(at, count)
@@ -489,8 +491,8 @@ class Framer:
             ops.copy(self.window, 0, self.window, at - self.base, at - self.base + keep)
         self.base = at
         self.filled = keep
-        # While passing over old sections only their markers are wanted; below a limit, only what
-        # it covers: following a growing segment reads each byte once; of a part, what is wanted.
+        # While skipping old sections, read only their markers; below a limit, only up to it, so
+        # that following a growing segment reads each byte once; of a part, only up to its end.
         wanted = count if self.section_end <= self.resume else len(self.window)
         if self.until >= 0:
             wanted = min(wanted, max(count, self.until - at))
@@ -498,7 +500,7 @@ class Framer:
             wanted = min(wanted, max(count, self.limit - at))
         if self.by_section:
             wanted = min(wanted, max(count, self.section_end - at))
-        if self.supply is not None and self._covers(at):  # What is known need not be read.
+        if self.supply is not None and self._covers(at):  # Known entries need not be read.
             wanted = max(count, min(wanted, self._bytes_until(at) - at))
         while self.filled < wanted:
             came = self.read_into(at + self.filled, self.window[self.filled : wanted])
@@ -526,7 +528,7 @@ def _no_block(_framer: Framer) -> int:
 
 
 def digest(content: bytes, key: bytes) -> bytes:
-    """Return the 16-byte agreement digest of a raw mutation under the 16-byte *key*."""
+    """Return the 16-byte agreement digest of a raw mutation with the 16-byte *key*."""
     out = memoryview(array("Q", [0, 0]))
     k0, k1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
     ops.siphash128(content, 0, len(content), k0, k1, out)

@@ -14,7 +14,7 @@ def first_table_id(raw: bytes, messaging: int) -> bytes:
 
 
 def partition_key(raw: bytes, messaging: int) -> bytes:
-    """Return the partition key of a raw mutation, which all of its updates share."""
+    """Return the partition key of a raw mutation, which all its updates share."""
     at = _first_update(raw, messaging) + _TABLE_ID_BYTES
     if messaging >= constants.MESSAGING_60:
         at += 1 + _extra(raw, at)  # The schema epoch.
@@ -25,9 +25,9 @@ def partition_key(raw: bytes, messaging: int) -> bytes:
 
 def _first_update(raw: bytes, messaging: int) -> int:
     at = 1 if messaging >= constants.MESSAGING_60 else 0  # Flags.
-    return at + 1 + _extra(raw, at)  # How many updates there are.
+    return at + 1 + _extra(raw, at)  # The number of updates.
 
 
 def _extra(raw: bytes, at: int) -> int:
-    """Return how many bytes follow the first one of the vint at *at*: its leading ones."""
+    """Return how many bytes follow the first byte of the vint at *at*: its leading one bits."""
     return 8 - (raw[at] ^ 0xFF).bit_length() if at < len(raw) else 0

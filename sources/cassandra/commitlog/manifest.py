@@ -1,9 +1,9 @@
-"""The manifest of a log: which of its segments were listed, and in which generation. Pure.
+"""The manifest of a log: the segments that were listed, and their log generations. Pure.
 
-Ids of segments grow, so a marker says that what is below it was read. But a node that was set up
-again, or whose clock was set back, restarts lower: another *generation* of its log. A segment's
-*number* is its id below the generation it belongs to, and what is listed later never has a lower
-one. Numbers of the first generation are ids. For one thread.
+Segment ids grow, so everything below a marker was read. But a node that was set up again, or whose
+clock was set back, starts over with lower ids: another log *generation*. A segment's *number*
+combines its generation, the higher part, and its id; a segment that is listed later never has a
+lower number. In the first generation, numbers equal ids. For one thread.
 """
 
 from bisect import bisect_right
@@ -15,54 +15,55 @@ import msgspec
 
 from headrace.sources.cassandra.commitlog.segment import ID_BEHIND
 
-# Ids of one run of a node follow each other; a restart begins with the time in ms.
+# Ids of one run of a node are consecutive; a restart begins with the time in ms.
 RUN_GAP_MAX: Final = 1_000
-GENERATION_BEHIND: Final = 1 << 15  # Above generations, so that numbers have 63 bits.
-RUNS_MAX: Final = 256  # Of ids that are remembered; more only of segments that are still there.
+GENERATION_BEHIND: Final = 1 << 15  # Above all generations, so that numbers have 63 bits.
+RUNS_MAX: Final = 256  # Of remembered ids; more only for existing segments.
 
 _Generation = Annotated[int, msgspec.Meta(ge=0, lt=GENERATION_BEHIND)]
 _Step = Annotated[int, msgspec.Meta(ge=0, lt=ID_BEHIND)]
-# Of each generation its runs of ids, first and last: each number says how far it is from the last.
+# Per generation, its runs of ids, first and last; each number is the difference from the previous
+# one.
 Stored = tuple[tuple[_Generation, tuple[_Step, ...]], ...]
 _Run = tuple[int, int]
 _Runs = dict[int, list[_Run]]  # By generation, ascending.
 
 
 def file_of(number: int) -> int:
-    """Return the id in the name of the segment with a number."""
+    """Return the id in the file name of the segment with this number."""
     return number % ID_BEHIND
 
 
 def place_of(number: int) -> tuple[int, int]:
-    """Return the generation, from 0, of the segment with a number, and the id in its name."""
+    """Return the generation, from 0, and the id of the segment with this number."""
     return divmod(number, ID_BEHIND)
 
 
 def number_in(generation: int, file_id: int) -> int:
-    """Return the number of a segment."""
+    """Return the number of the segment with this generation and id."""
     return generation * ID_BEHIND + file_id
 
 
 class Manifest:
-    """See the module. `generation` is the newest one."""
+    """The manifest of one log. `generation` is the newest one."""
 
     def __init__(self, stored: Stored = ()) -> None:
-        """Know what is *stored*."""
+        """Start with the *stored* content."""
         self.generation = 0
         self._runs: _Runs = {}
-        self._learned: _Runs = {}  # Of `_runs` those from states.
-        self._heard: _Runs = {}  # Those from notes; they count if no state has any.
-        self._came: list[Collection[int]] = []  # The others, as they came.
+        self._learned: _Runs = {}  # The part of `_runs` from states.
+        self._heard: _Runs = {}  # The part from pins; used only without states.
+        self._came: list[Collection[int]] = []  # The others, in the order of listing.
         self._stood = -1
-        self._numbers: dict[int, int] = {}  # Of what was listed last.
+        self._numbers: dict[int, int] = {}  # Of the last listing.
         self.stored: Stored = ()
         """What is known, to be stored; of what is gone for long nothing."""
         self.learn(stored)
 
     def learn(self, stored: Stored) -> None:
-        """Know what another manifest of this log knows, too.
+        """Merge another manifest of this log.
 
-        What was listed before is renumbered: as if it came after that.
+        Segments that were listed before are renumbered, as if they were listed after it.
         """
         learned = _together(self._learned, _stored_runs(stored))
         if learned != self._learned:
@@ -70,18 +71,18 @@ class Manifest:
             self._renumber()
 
     def hear(self, stored: Stored) -> None:
-        """Know what a job noted of this log, as long as no state was learned.
+        """Merge the manifest of a job's pin, as long as no state was learned.
 
-        A job that came later numbered what it found from the start. To a job that read before
-        there was any of it, it would seem read.
+        A job that started later numbered its segments from the beginning. To a job that read before
+        they existed, they would seem to have been read.
         """
         self._heard = _together(self._heard, _stored_runs(stored))
         self._renumber()
 
     def begin_at(self, file_id: int) -> None:
-        """Give the position of a state without a manifest: what exists and is lower was read.
+        """Set the position of a state without a manifest: existing segments below it were read.
 
-        If there is nothing else, it is another generation.
+        If all segments are below it, they are another generation.
         """
         if file_id > self._stood:
             self._stood = file_id
@@ -97,10 +98,10 @@ class Manifest:
         return None
 
     def note(self, listed: Collection[int]) -> Mapping[int, int]:
-        """Take the ids that are listed now, and return their numbers; those that are new get one.
+        """Assign numbers to the ids that are listed now, and return them.
 
-        One that is lower than what was listed before starts a generation, and so does one that
-        follows the end of an older generation: nothing new gets a number below what was listed.
+        A new id that is lower than those listed before starts a generation, and so does one that
+        follows the end of an older generation: no new segment gets a number below those listed.
         """
         if listed != self._numbers.keys():
             self._numbers = dict.fromkeys(listed, 0)
@@ -112,13 +113,13 @@ class Manifest:
         self._runs = dict(self._learned or self._heard)
         self.generation = max(self._runs, default=0)
         came, self._came = self._came, []
-        heard = set(self._numbers).difference(*came)  # It was there before what came.
+        heard = set(self._numbers).difference(*came)  # They existed before the listings.
         for ids in (heard, *came):
             self._take([file_id for file_id in ids if self.number(file_id) is None])
         self._show()
 
     def _take(self, fresh: Sequence[int]) -> None:
-        """Give numbers to segments that were not listed before."""
+        """Assign numbers to segments that were not listed before."""
         if not fresh:
             return
         if not self._runs and max(fresh) < self._stood:
@@ -126,7 +127,7 @@ class Manifest:
         ends = {each: runs[-1][1] for each, runs in self._runs.items()}
         newest, behind, made = self.generation, list[int](), dict[int, list[_Run]]()
         for file_id in sorted(fresh):
-            # First what follows the end of the newest one.
+            # First those that follow the end of the newest generation.
             if _follows(file_id, ends.get(newest, -1)):
                 ends[newest] = file_id
                 made.setdefault(newest, []).append((file_id, file_id))
@@ -140,7 +141,7 @@ class Manifest:
         self._runs = _together(self._runs, made)
         self.generation = newest
         self._came.append(fresh)
-        if len(self._came) > RUNS_MAX:  # Who tells more by now tells the same.
+        if len(self._came) > RUNS_MAX:  # By now, further states add nothing.
             self._learned, self._came = dict(self._runs), []
 
     def _show(self) -> None:
@@ -149,7 +150,7 @@ class Manifest:
         self._numbers = {file_id: self.number(file_id) or 0 for file_id in self._numbers}
 
     def _forget(self, excess: int) -> None:
-        """Forget the oldest runs of which nothing is there; never the last one."""
+        """Forget the oldest runs without existing segments; never the last run."""
         newest = max(self._runs, default=0)
         for generation in sorted(self._runs) if excess > 0 else ():
             kept = []
@@ -165,12 +166,12 @@ class Manifest:
 
 
 def _follows(file_id: int, end: int) -> bool:
-    """Say whether a segment was made in that run of the node in which *end* was."""
+    """Return whether a segment was made in the run of the node that contains *end*."""
     return 0 < file_id - end <= RUN_GAP_MAX
 
 
 def _belongs(file_id: int, newest: int, ends: Mapping[int, int]) -> bool:
-    """Say whether a new segment is one of the *newest* generation; *ends* are their last ids."""
+    """Return whether a new segment is of the *newest* generation; *ends* are their last ids."""
     end = ends.get(newest, -1)
     goes_on = any(_follows(file_id, other) for each, other in ends.items() if each != newest)
     return file_id > end and (_follows(file_id, end) or not goes_on)
@@ -184,7 +185,7 @@ def _together(runs: _Runs, more: _Runs) -> _Runs:
 
 
 def _joined(runs: Sequence[_Run]) -> list[_Run]:
-    """Return the same ids in as few runs as can be, ascending."""
+    """Return the same ids in the fewest possible runs, ascending."""
     made: list[_Run] = []
     for first, last in sorted(runs):
         if made and first <= made[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Opens a segment's bytes, wherever they come from: header, wrapping, framer."""
+"""Opens a segment's bytes, of any origin: header, wrapping, framer."""
 
 import weakref
 from collections.abc import Callable
@@ -19,10 +19,10 @@ from headrace.sources.cassandra.commitlog.unwrap import Unpack, Unwrapped, Works
 from headrace.sources.cassandra.errors import CorruptSegmentError, SegmentKeyError
 from headrace.sources.cassandra.keystore.keys import Keys
 
-_START_BYTES: Final = 14  # Of a header: what says how long it is.
+_START_BYTES: Final = 14  # The part of a header that contains its length.
 
 
-def open_segment(  # noqa: PLR0913 (what a segment is, and where reading starts)
+def open_segment(  # noqa: PLR0913 (a segment, and the start of reading)
     framer: Framer,
     read_into: ReadInto,
     *,
@@ -32,19 +32,18 @@ def open_segment(  # noqa: PLR0913 (what a segment is, and where reading starts)
     segment_id: int | None = None,
     workspace: Workspace | None = None,
 ) -> tuple[Descriptor, ReadInto]:
-    """Read a segment's header and set *framer* at its first sync marker.
+    """Read a segment's header and set *framer* to its first sync marker.
 
-    Returns the header, and what reads the segment by logical positions: forwards only, from where
-    the framer is. Bytes of *read_into* are asked for in order. Entries that end at or before
-    *resume* are passed over. *segment_id* is the segment's number. *place* names the segment in
-    errors; what is wrong inside of a compressed or encrypted one is said to be in `<place>,
-    unpacked`, at logical positions. A caller that reads many segments, one after another, gives a
-    *workspace*.
+    Returns the header, and a function that reads the segment at logical positions: forwards only,
+    from the framer's position. *read_into* is called with ascending offsets. Entries that end at or
+    before *resume* are skipped. *segment_id* is the segment's number. Errors name the segment
+    *place*; inside a compressed or encrypted one, `<place>, unpacked`, with logical positions. A
+    caller that reads many segments in turn passes a *workspace*.
 
     Raises:
         CorruptSegmentError: the header is damaged, or is not that of segment *segment_id*.
-        UnsupportedSegmentError: the version, the compressor, or the cipher.
-        SegmentKeyError: it is encrypted, and there is no key for it.
+        UnsupportedSegmentError: the version, the compressor, or the cipher is not supported.
+        SegmentKeyError: the segment is encrypted, and its key is missing.
 
     """
     descriptor = parse_descriptor(_header(read_into), place=place)
@@ -81,7 +80,7 @@ def open_segment(  # noqa: PLR0913 (what a segment is, and where reading starts)
 
 
 def _header(read_into: ReadInto) -> bytes:
-    """Return the header, or what there is of it."""
+    """Return the header, or the existing part of it."""
     start = _read(read_into, 0, _START_BYTES)
     if len(start) < _START_BYTES:
         return start
@@ -97,7 +96,7 @@ def _read(read_into: ReadInto, at: int, size: int) -> bytes:
 
 
 def _unpacking(wrapping: Compression | Encryption, keys: Keys, place: str) -> tuple[Unpack, int]:
-    """Return what unpacks a section, and how many bytes one that is packed stands for at most."""
+    """Return the function that unpacks a section, and the largest growth of a packed byte."""
     if isinstance(wrapping, Compression):
         found = compressor(wrapping.class_name, place=place)
         return found.unpack, found.growth_max
@@ -110,9 +109,9 @@ def _unpacking(wrapping: Compression | Encryption, keys: Keys, place: str) -> tu
 
 
 def _expects(framer: Framer) -> Callable[[], int | None]:
-    """Return what says how far *framer* expects sections, without keeping it: it keeps us.
+    """Return a function for how far *framer* expects sections; it holds only a weak reference.
 
-    None: it waits for more.
+    Its result is None while the framer waits for more.
     """
     held = weakref.ref(framer)
 

@@ -29,13 +29,13 @@ _IV_BYTES: Final = 16
 
 
 class Compression(msgspec.Struct, frozen=True):
-    """Each section is one block that this compressor made (2.5)."""
+    """Each section is one block of this compressor (2.5)."""
 
     class_name: str
 
 
 class Encryption(msgspec.Struct, frozen=True):
-    """Each section is encrypted blocks (2.6): the name of the key, and what each starts from."""
+    """Each section is encrypted blocks (2.6): the name of the key, and each block's IV."""
 
     alias: str
     iv: bytes
@@ -56,7 +56,7 @@ class Descriptor(msgspec.Struct, frozen=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """What a `_cdc.idx` says: all before `offset` is durable; `completed`: read to the end."""
+    """The content of a `_cdc.idx`: all before `offset` is durable; `completed`: read to the end."""
 
     offset: int
     completed: bool
@@ -64,8 +64,8 @@ class Index(msgspec.Struct, frozen=True):
     def indexed(self, size_bytes: int) -> int:
         """Return the logical offset up to which a final segment must have sections.
 
-        It is 0 when the index cannot tell: a replay writes the length of the file, which is
-        *size_bytes*, instead of the offset.
+        It is 0 if the index cannot say: a replay writes the length of the file, *size_bytes*,
+        instead of the offset.
         """
         return 0 if self.completed and self.offset == size_bytes else self.offset
 
@@ -82,12 +82,12 @@ def index_name(name: str) -> str:
 
 
 def log_name(name: str) -> str:
-    """Return the name of the segment whose index file is *name*; nothing for any other name."""
+    """Return the name of the segment with the index file *name*; "" for any other name."""
     return name.removesuffix("_cdc.idx") + ".log" if name.endswith("_cdc.idx") else ""
 
 
 def indexed_segments(names: Iterable[str]) -> dict[int, str]:
-    """Return the segments of which an index file is among *names*: their names by id."""
+    """Return the segments with an index file in *names*: their names by id."""
     found = {}
     for name in names:
         match = _INDEX_NAME.fullmatch(name)
@@ -97,7 +97,7 @@ def indexed_segments(names: Iterable[str]) -> dict[int, str]:
 
 
 def parse_index(content: bytes) -> Index | None:
-    """Read an index file; None while it is empty or half-written, then read it again later."""
+    """Parse an index file; None while it is empty or half-written: read it again later."""
     match = _INDEX.fullmatch(content)
     if match is None or int(match[1]) >= END_OFFSET:
         return None
@@ -105,16 +105,16 @@ def parse_index(content: bytes) -> Index | None:
 
 
 def header_length(raw: bytes) -> int:
-    """Return how many bytes the header takes, given its first 14."""
+    """Return the length of the header in bytes, given its first 14 bytes."""
     return 18 + int.from_bytes(raw[12:14], "big")
 
 
 def parse_descriptor(raw: bytes, *, place: str) -> Descriptor:
-    """Read the header at the start of *raw* and check that we can read what follows it.
+    """Parse the header at the start of *raw*, and check that the segment is supported.
 
     Raises:
-        CorruptSegmentError: it is cut short or its checksum is wrong.
-        UnsupportedSegmentError: the version, or a cipher.
+        CorruptSegmentError: it is cut short, or its checksum is wrong.
+        UnsupportedSegmentError: the version or a cipher is not supported.
 
     """
     if len(raw) < 14 or len(raw) < header_length(raw):
@@ -126,7 +126,7 @@ def parse_descriptor(raw: bytes, *, place: str) -> Descriptor:
     length = header_length(raw)
     version, segment_id = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:12], "big")
     stored = int.from_bytes(raw[length - 4 : length], "big")
-    # Summed with the id's lower half first and the length in four bytes (2.1).
+    # The checksum covers the id's lower half first, and the length in four bytes (2.1).
     summed = raw[:4] + raw[8:12] + raw[4:8] + b"\0\0" + raw[12 : length - 4]
     if zlib.crc32(summed) != stored:
         raise CorruptSegmentError(
@@ -151,7 +151,7 @@ def _wrapping(raw: bytes, *, place: str) -> Compression | Encryption | None:
         raise CorruptSegmentError("header parameters are not JSON", place=place) from None
     if not isinstance(parameters, dict):
         raise CorruptSegmentError("header parameters are not a JSON object", place=place)
-    if _KEY in parameters and _CIPHER in parameters:  # Wins over compression, as in Cassandra.
+    if _KEY in parameters and _CIPHER in parameters:  # Precedes compression, as in Cassandra.
         return _encryption(parameters, place=place)
     if _COMPRESSION not in parameters:
         return None

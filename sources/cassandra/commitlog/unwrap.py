@@ -1,8 +1,8 @@
-"""Compressed and encrypted segments as the stream that was wrapped: sections 2.5, 2.6 and 3.1.
+"""Compressed and encrypted segments as unwrapped streams: sections 2.5, 2.6 and 3.1.
 
-`Unwrapped` stands between the bytes of a file and the Framer, and answers in logical positions: for
-every section the sync marker that an uncompressed segment would have there, then what is inside.
-Separate so that nothing else knows of wrappings. Blocking reads; for one thread.
+`Unwrapped` is between the bytes of a file and the Framer. It serves logical positions: for each
+section, the sync marker that an uncompressed segment would have there, then the content. Separate
+so that no other module handles wrappings. Blocking reads; for one thread.
 """
 
 import zlib
@@ -22,24 +22,24 @@ from headrace.sources.cassandra.errors import (
     SegmentKeyError,
 )
 
-# Fills the second from the first, or raises BlockError.
+# Unpacks the first into the second, or raises BlockError.
 Unpack: TypeAlias = Callable[[memoryview, memoryview], None]
 
-# What a section may come to: so much memory at most, and 5/4 of it for what is packed.
+# The maximum memory for a section's content; the packed section may take 5/4 of it.
 SECTION_BYTES_MAX: Final = 256 * 1024 * 1024
 
-_HEAD_BYTES: Final = MARKER_BYTES + 4  # The marker, and the length of what is inside.
-_PACKED_EXTRA: Final = 1024  # Bytes that a block may take beyond 5/4 of what is in it.
+_HEAD_BYTES: Final = MARKER_BYTES + 4  # The marker, and the length of the content.
+_PACKED_EXTRA: Final = 1024  # Bytes that a block may take beyond 5/4 of its content.
 _LAZY_BYTES: Final = 1024 * 1024
-_SMALL_PART: Final = 8  # A section that needs less of the memory than one in so many is small.
-_SMALL_MAX: Final = 16  # So many in a row, and the memory goes.
+_SMALL_PART: Final = 8  # A section is small if it needs less than this fraction of the memory.
+_SMALL_MAX: Final = 16  # After this many small ones, the memory is freed.
 _HINT: Final = "compare with the node's own copy; the other replicas' logs are not affected"
 
 
 class _Section(msgspec.Struct, frozen=True):
-    """Where a section is: `at` and `end` in the file, `begin` and `stop` logically.
+    """The place of a section: `at` and `end` in the file, `begin` and `stop` logically.
 
-    `length` is how much it says is inside, true or not.
+    `length` is the length that it states for its content, true or not.
     """
 
     at: int
@@ -50,7 +50,7 @@ class _Section(msgspec.Struct, frozen=True):
 
 
 def fill(read_into: ReadInto, at: int, room: memoryview) -> int:
-    """Read file bytes from *at* until *room* is full or the file ends; return how many."""
+    """Read file bytes from *at* until *room* is full or the file ends. Return their number."""
     count = 0
     while count < len(room) and (came := read_into(at + count, room[count:])):
         count += came
@@ -58,33 +58,33 @@ def fill(read_into: ReadInto, at: int, room: memoryview) -> int:
 
 
 class Workspace:
-    """Memory to unpack in, kept from one section to the next: new memory costs more than LZ4.
+    """Memory for unpacking, reused for each section: new memory costs more than LZ4.
 
-    For the segments of one log, one after another.
+    For the segments of one log, in turn.
     """
 
     def __init__(self) -> None:
-        """Have none yet."""
+        """Start without memory."""
         self._packed = memoryview(b"")
         self._content = memoryview(b"")
         self._small = 0
 
     def packed(self, size: int) -> memoryview:
-        """Return room for what is packed; what was there before may be gone.
+        """Return memory for a packed section; its earlier content may be lost.
 
-        After many small sections what a large one took is given back.
+        After many small sections, the memory of a large one is freed.
         """
         self._small = 0 if size > len(self._packed) // _SMALL_PART else self._small + 1
         if self._small > _SMALL_MAX:
             self._packed = self._content = memoryview(b"")
             self._small = 0
         if size > len(self._packed):
-            self._packed = memoryview(b"")  # The old goes before the new comes.
+            self._packed = memoryview(b"")  # Free the old one before allocating.
             self._packed = _memory(size)
         return self._packed[:size]
 
     def content(self, size: int) -> memoryview:
-        """Return room for what comes out of it, likewise; asked for after `packed`."""
+        """Return memory for its content; call it after `packed`. Earlier content may be lost."""
         if size > len(self._content):
             self._content = memoryview(b"")
             self._content = _memory(size)
@@ -92,9 +92,9 @@ class Workspace:
 
 
 class Unwrapped:
-    """The logical stream of one segment. It is read forwards, as the Framer does."""
+    """The logical stream of one segment, read forwards, as by the Framer."""
 
-    def __init__(  # noqa: PLR0913 (what a wrapped segment is)
+    def __init__(  # noqa: PLR0913 (the parts of a wrapped segment)
         self,
         read_into: ReadInto,
         descriptor: Descriptor,
@@ -106,11 +106,11 @@ class Unwrapped:
         workspace: Workspace,
         place: str,
     ) -> None:
-        """Begin at the first section; those that end at or before *resume* are not unpacked.
+        """Start at the first section; those that end at or before *resume* are not unpacked.
 
-        A byte that is packed stands for *growth_max* bytes at most. *expects* says up to where
-        there are sections; None while the segment is live: what is missing of it may still come.
-        No other caller may use *workspace* meanwhile. *place* names the segment.
+        A packed byte expands to at most *growth_max* bytes. *expects* returns the position up to
+        which there are sections; None while the segment is live, and missing parts may still come.
+        No other caller may use *workspace* meanwhile. Errors name the segment *place*.
         """
         self._read_into = read_into
         self._unpack = unpack
@@ -127,17 +127,17 @@ class Unwrapped:
         self._unpacked: memoryview | None = None
 
     def read_into(self, offset: int, room: memoryview) -> int:
-        """Fill *room* from the logical *offset* and return how many bytes came.
+        """Fill *room* from the logical *offset*. Return the number of bytes.
 
-        Never more than the rest of a marker or of a section's content; none when the segment ends
+        It returns at most the rest of a marker or of a section's content; 0 if the segment ends
         there, or is not written yet.
 
         Raises:
-            DamagedSectionError: a marker is wrong, or the section asked for cannot be unpacked.
-                Reading can continue at its `end`.
+            DamagedSectionError: a marker is wrong, or the section cannot be unpacked. Reading can
+                continue at its `end`.
 
         """
-        if offset > self._section.stop:  # Behind a broken chain.
+        if offset > self._section.stop:  # After a broken chain.
             return 0
         if offset == self._section.stop:
             part = self._next_marker()
@@ -150,7 +150,7 @@ class Unwrapped:
         return count
 
     def _next_marker(self) -> memoryview:
-        """Enter the section behind this one, and return its marker or what there is of it (2.3)."""
+        """Enter the next section. Return its marker, or the existing part of it (2.3)."""
         at, begin = self._section.end, self._section.stop
         head = memoryview(bytearray(_HEAD_BYTES))
         head = head[: fill(self._read_into, at, head)]
@@ -161,7 +161,7 @@ class Unwrapped:
             if begin < (expected := self._expects() or 0):
                 more = f"the index file has {expected - begin} bytes more"
                 raise self._broken(at, begin, f"the sync markers end; {more}")
-            if not self._is_live() and any(head[MARKER_BYTES:]):  # Written together with it.
+            if not self._is_live() and any(head[MARKER_BYTES:]):  # They are written together.
                 raise self._broken(at, begin, "a sync marker is zero, and a section follows it")
             return marker if len(marker) == MARKER_BYTES else head[:0]
         if self._is_live() and (len(head) < _HEAD_BYTES or not any(marker[4:])):
@@ -174,7 +174,7 @@ class Unwrapped:
         return self._expects() is None
 
     def _parsed(self, head: memoryview, at: int, begin: int) -> _Section:
-        """Return the section whose head is *head*."""
+        """Return the section with this *head*."""
         pointer, stored = _number(head[:4]), int.from_bytes(head[4:MARKER_BYTES], "big")
         if stored != self._crc(at):
             raise self._broken(at, begin, "the checksum of a sync marker is wrong")
@@ -189,7 +189,7 @@ class Unwrapped:
         return _Section(at, pointer, begin, stop, length)
 
     def _marker(self, section: _Section) -> memoryview:
-        """Return the marker that an uncompressed segment would have at the section's beginning."""
+        """Return the marker that an uncompressed segment would have at the section's start."""
         if section.stop > self._resume:
             self._check_length(section)
             if section.length == 0:
@@ -200,7 +200,7 @@ class Unwrapped:
         return memoryview(marker)
 
     def _check_length(self, section: _Section) -> None:
-        """Check that a section can be as long as it says, before memory is given to it."""
+        """Check that the stated length of a section is possible, before allocating memory."""
         packed, length = section.end - section.at - _HEAD_BYTES, section.length
         if not 0 <= length <= min(SECTION_BYTES_MAX, packed * self._growth_max):
             found = f"a section says that {packed} bytes stand for {length}"
@@ -215,13 +215,13 @@ class Unwrapped:
         return zlib.crc32(position.to_bytes(4, "big"), self._id_crc)
 
     def _content(self, section: _Section) -> memoryview:
-        """Return what is inside of *section*, unpacked when it is first asked for; else nothing."""
+        """Return the content of *section*, unpacked on first use; empty if it is incomplete."""
         if self._unpacked is None:
             self._unpacked = self._unpack_section(section)
         return memoryview(b"") if self._unpacked is None else self._unpacked
 
     def _unpack_section(self, section: _Section) -> memoryview | None:
-        """Return what is inside of *section*; None if not all of it is there yet."""
+        """Return the content of *section*; None if it is incomplete."""
         start = section.at + _HEAD_BYTES
         packed = self._workspace.packed(section.end - start)
         count = fill(self._read_into, start, packed)
@@ -268,9 +268,9 @@ class Unwrapped:
 
 
 def _memory(size: int) -> memoryview:
-    """Return *size* bytes at least; much of it is taken only when it is written to.
+    """Return at least *size* bytes; a large block takes memory only when it is written.
 
-    So it may be more, which spares new memory soon, and a size that is a lie costs little.
+    So it may be larger, which saves allocations, and a false size costs little.
     """
     if size < _LAZY_BYTES:
         return memoryview(bytearray(size))
