@@ -1,4 +1,4 @@
-"""What an agent says of its node: the clock there, and how long its disk lasts."""
+"""Checks a node through its agent: its clock, and how long its disk space lasts."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,13 @@ from headrace.sources.cassandra.logs.directory import LogDirectory
 from headrace.sources.cassandra.retention.figures import HoldFigures
 
 _DATE_HEADER: Final = "Date"
-_DATE_SECONDS: Final = 1.0  # What a date leaves out.
+_DATE_SECONDS: Final = 1.0  # The resolution of a date.
 
 
 def agent_findings(node: str, agent: Agent, bytes_max: int | None) -> Iterator[Finding]:
-    """Yield what the agent of *node* says; *bytes_max* is `cdc_total_space`, if it is known.
+    """Yield findings about *node* from its agent; *bytes_max* is `cdc_total_space`, if known.
 
-    That it does not answer is a finding about the log.
+    If the agent does not answer, that is a finding about the log.
     """
     before = time.time()
     try:
@@ -44,7 +44,7 @@ def agent_findings(node: str, agent: Agent, bytes_max: int | None) -> Iterator[F
 def agent_spaces(
     logs: Mapping[str, LogDirectory | RemoteLog], bytes_max: int | None
 ) -> Iterator[LogSpace]:
-    """Yield the space of each node whose agent says it; those that do not answer are left out."""
+    """Yield the space of each node whose agent reports it; skip agents that do not answer."""
     for node, log in logs.items():
         if isinstance(log, RemoteLog):
             with suppress(HeadraceError):
@@ -53,7 +53,7 @@ def agent_spaces(
 
 
 def space_of(node: str, figures: HoldFigures, bytes_max: int | None) -> LogSpace:
-    """Return what an agent's figures say of the disk."""
+    """Return the disk space in an agent's figures."""
     return LogSpace(
         partition={"node": node},
         used_bytes=figures.cdc_raw_bytes,
@@ -64,9 +64,10 @@ def space_of(node: str, figures: HoldFigures, bytes_max: int | None) -> LogSpace
 
 
 def ahead_seconds(headers: Mapping[str, str], before: float, after: float) -> float | None:
-    """Return how far the clock there is ahead, at least, by the date of an answer; None: no date.
+    """Return by how much a remote clock is ahead, at least, from the date of a response.
 
-    It was asked for at *before* and had come at *after*, by the clock here.
+    The request was sent at *before* and answered at *after*, by the local clock. Returns None
+    without a date.
     """
     with suppress(KeyError, ValueError, TypeError):
         said = parsedate_to_datetime(headers[_DATE_HEADER]).timestamp()

@@ -1,4 +1,4 @@
-"""The list of the checks. Each has parts of its own: they run at the same time."""
+"""The list of checks. Each has its own parts, since checks run at the same time."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -17,7 +17,7 @@ CLUSTER, DISKS = "Cassandra", "disks"
 
 
 def checks_of(config: CassandraConfig, context: Context, count: int) -> Sequence[Check]:
-    """Return the checks of a source whose ring is cut into *count* parts."""
+    """Return the checks of a source whose ring is divided into *count* parts."""
 
     def fresh(find: Callable[[Parts], Iterable[Finding]]) -> Callable[[], Iterable[Finding]]:
         def run() -> Iterator[Finding]:
@@ -55,7 +55,7 @@ def _of_node(
     config: CassandraConfig,
     fresh: Callable[[Callable[[Parts], Iterable[Finding]]], Callable[[], Iterable[Finding]]],
 ) -> Iterator[Check]:
-    """Yield the checks of a node's log and disk: on this machine, or through its agent."""
+    """Yield the checks of a node's log and disk: local ones, or through its agent."""
 
     def log(parts: Parts) -> Iterable[Finding]:
         return log_findings(node, parts.logs[node])
@@ -75,10 +75,10 @@ def _driver() -> Iterator[Finding]:
 
 
 def _bytes_max(parts: Parts) -> int | None:
-    """Return `cdc_total_space`, if a contact point tells it."""
+    """Return `cdc_total_space`, if a contact point reports it."""
     if not parts.config.contact.points:
         return None
     try:
         return parts.given.settings.cdc_bytes_max
-    except HeadraceError:  # Another check says so.
+    except HeadraceError:  # Another check reports it.
         return None

@@ -1,4 +1,4 @@
-"""Whether nodes are set up for change data capture, by what each says of itself. Pure."""
+"""Checks that nodes are configured for change data capture, from their reports. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -11,20 +11,20 @@ from headrace.sources.cassandra.diagnosis.nodes import Answers, NodeFacts
 _PASSED, _WARNED, _FAILED = CheckResult.PASSED, CheckResult.WARNED, CheckResult.FAILED
 _UNKNOWN = CheckResult.UNKNOWN
 PARTITIONER: Final = "Murmur3Partitioner"
-RELEASES: Final = range(4, 7)  # Their first numbers.
+RELEASES: Final = range(4, 7)  # The first numbers of the supported releases.
 SKEW_SECONDS_MAX: Final = 1.0
 _NO_CDC: Final = "set cdc_enabled: true in its cassandra.yaml, and restart the node"
 _UNFOUND: Final = "not reported"
 
 
 def unasked() -> Iterator[Finding]:
-    """Yield that no node can be asked."""
+    """Yield the finding that no node can be queried."""
     hint = "give contact_points: host:port of live nodes, and username and password if they ask"
     yield Finding("nodes", _UNKNOWN, "without contact_points no node can be asked", hint)
 
 
 def cluster_findings(answers: Answers, config: CassandraConfig) -> Iterator[Finding]:
-    """Yield what is found about each node, and about all of them."""
+    """Yield the findings about each node, and about all of them."""
     facts: dict[str, NodeFacts] = {}
     for point, answer in answers.items():
         if isinstance(answer, HeadraceError):
@@ -41,7 +41,7 @@ def cluster_findings(answers: Answers, config: CassandraConfig) -> Iterator[Find
 
 
 def _named(point: str, facts: NodeFacts, config: CassandraConfig) -> str:
-    """Return the name that the job has for a node, with its address."""
+    """Return the job's name of a node, with its address."""
     names = config.names
     name = names.get(facts.host_id) or names.get(point.rpartition(":")[0]) or names.get(point)
     return f"{name} ({point})" if name else point
@@ -52,7 +52,7 @@ def _of_each(
     config: CassandraConfig,
     check: Callable[[NodeFacts, CassandraConfig], Finding],
 ) -> Iterator[Finding]:
-    """Yield what *check* finds; what is the same at all nodes is one finding."""
+    """Yield the findings of *check*; equal ones of all nodes are one finding."""
     found = [(name, check(each, config)) for name, each in facts.items()]
     counts = Counter(finding for _, finding in found)
     for finding, count in counts.items():
@@ -117,7 +117,7 @@ def _switch(
 
 
 def _block(facts: NodeFacts, config: CassandraConfig) -> Finding:
-    """Say what happens when `cdc_raw` is full; releases without the setting refuse writes."""
+    """Report the behaviour when `cdc_raw` is full; without the setting, nodes refuse writes."""
     name = "cdc_block_writes"
     blocks = facts.settings.get(name, "true") == "true"
     if not blocks:
@@ -152,7 +152,7 @@ def _clock(facts: NodeFacts, config: CassandraConfig) -> Finding:
 
 
 def clock_finding(ahead_seconds: float) -> Finding:
-    """Return what a clock means that is *ahead_seconds* ahead of the clock here, at least."""
+    """Return the finding about a clock that is *ahead_seconds* ahead of ours, at least."""
     if abs(ahead_seconds) <= SKEW_SECONDS_MAX:
         said = f"clock differs by less than {SKEW_SECONDS_MAX:.0f} s from here"
         return Finding("clock", _PASSED, said)

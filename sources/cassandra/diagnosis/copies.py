@@ -1,4 +1,4 @@
-"""What of the tables is not read, and what of them has no type."""
+"""Checks for unread replicas of tables, and for columns of unknown types."""
 
 from collections.abc import Iterator
 
@@ -10,9 +10,9 @@ _PASSED, _WARNED = CheckResult.PASSED, CheckResult.WARNED
 
 
 def copy_findings(parts: Parts) -> Iterator[Finding]:
-    """Yield which keyspaces have replicas whose logs are not read, and names that differ.
+    """Yield the keyspaces with replicas whose logs are not read, and names that differ.
 
-    Raises what the plan of the source raises.
+    Raises the errors of the source's plan.
     """
     unread = dict(parts.unread_copies())
     for keyspace, (coverage, hint) in unread.items():
@@ -33,7 +33,7 @@ def copy_findings(parts: Parts) -> Iterator[Finding]:
 
 
 def type_findings(parts: Parts) -> Iterator[Finding]:
-    """Yield the columns whose type is a class that only Cassandra knows."""
+    """Yield the columns whose type is a class known only to Cassandra."""
     opaque = [
         f"{table.qualified}.{column.name} {column.type.name}"
         for table in parts.tables

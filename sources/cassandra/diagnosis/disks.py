@@ -12,8 +12,8 @@ from headrace.sources.cassandra.logs.directory import NodeLog
 from headrace.sources.cassandra.logs.space import spaces
 
 _PASSED, _WARNED, _FAILED = CheckResult.PASSED, CheckResult.WARNED, CheckResult.FAILED
-FULL: Final = (0.7, 0.9)  # From when on it is a warning, and a failure.
-LASTS_SECONDS: Final = (86_400.0, 3_600.0)  # Below which it is the same.
+FULL: Final = (0.7, 0.9)  # The shares used at which a check warns, and fails.
+LASTS_SECONDS: Final = (86_400.0, 3_600.0)  # The remaining times below which it warns, and fails.
 _ROOM: Final = "read faster, raise cdc_total_space, or let headrace dispose of what was read"
 
 
@@ -35,10 +35,10 @@ def _hint(error: HeadraceError) -> str:
 def disk_findings(
     node: str, given: Mapping[str, object], config: CassandraConfig, bytes_max: int | None
 ) -> Iterator[Finding]:
-    """Yield what is found of the `cdc_raw` of *node* on this machine, as the job file gives it."""
+    """Yield findings about the `cdc_raw` of *node* on this machine, as in the job file."""
     path = Path(str(given["path"]))
     if not path.is_dir():
-        return  # That it cannot be read is a finding about the log.
+        return  # The check of the log reports that.
     yield _rights(node, path, config)
     for name in ("commitlog", "hold"):
         if name in given and (found := _together(node, path, Path(str(given[name])), name)):
@@ -57,7 +57,7 @@ def _rights(node: str, path: Path, config: CassandraConfig) -> Finding:
 
 
 def _together(node: str, path: Path, other: Path, name: str) -> Finding | None:
-    """Return whether two directories are on one file system: between others nothing is linked."""
+    """Return whether two directories are on one file system, which hard links require."""
     there = next((each for each in (other, *other.parents) if each.exists()), None)
     if there is None:
         return None
@@ -68,7 +68,7 @@ def _together(node: str, path: Path, other: Path, name: str) -> Finding | None:
 
 
 def lasting(node: str, space: LogSpace) -> Finding:
-    """Return how full the disk is, and how long its room lasts."""
+    """Return how full the disk is, and how long its space lasts."""
     used, room, lasts = space.used_bytes, space.room_bytes, space.full_in_seconds
     share = used / (used + room) if room is not None and used + room else 0.0
     said = f"{node}: cdc_raw has {size_text(used)}"

@@ -1,6 +1,6 @@
-"""What each node says of itself: its version, settings and clock.
+"""Queries each node for its version, settings and clock.
 
-Asked over the native protocol, each node by itself, in bounded time.
+Each node is queried directly, over the native protocol, in bounded time.
 """
 
 import time
@@ -15,7 +15,7 @@ from headrace.sources.cassandra.schema.contact import Contact
 from headrace.sources.cassandra.schema.live import connected
 
 SECONDS_MAX: Final = 3.0  # To connect to a node; a check has ten.
-NODES_MAX: Final = 256  # Of a larger ring the first ones are asked.
+NODES_MAX: Final = 256  # Only this many nodes of a larger ring are queried.
 _THREADS: Final = 32
 _LOCAL: Final = (
     "SELECT release_version, partitioner, data_center, host_id "
@@ -28,7 +28,7 @@ _PEERS: Final = "SELECT * FROM system.peers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a node says. `ahead_seconds` is how far its clock is ahead of this machine's, at least.
+    """The report of a node. `ahead_seconds` is how far its clock is ahead of ours, at least.
 
     `peers` are the addresses of the other nodes.
     """
@@ -47,7 +47,7 @@ Answers = Mapping[str, NodeFacts | HeadraceError]
 
 
 def ask_nodes(contact: Contact) -> Answers:
-    """Ask the contact points, then the nodes that they name, at once; it may take two connects."""
+    """Query the contact points, then the nodes that they name; takes up to two connect times."""
     with ThreadPoolExecutor(_THREADS, "nodes") as pool:
         first = dict(
             zip(contact.points, pool.map(partial(_ask, contact), contact.points), strict=True)
@@ -61,7 +61,7 @@ def ask_nodes(contact: Contact) -> Answers:
         ]
         points = [f"{peer}:{port}" for peer in others[:NODES_MAX]]
         more = dict(zip(points, pool.map(partial(_ask, contact), points), strict=True))
-    # A contact point that is a name is also a peer, by its address.
+    # A contact point given by name is also a peer, by its address.
     new = {p: a for p, a in more.items() if not (isinstance(a, NodeFacts) and a.host_id in ids)}
     return {**first, **new}
 

@@ -1,7 +1,7 @@
-"""`headrace inspect`: what is in commit log segments, as JSON lines, without a server.
+"""`headrace inspect`: prints the content of commit log segments as JSON lines, without a server.
 
-Main function, options and printing; finding files, choosing and showing are in `segment_files`,
-`selection`, `change_json` and `mutation_json`.
+Main function, options and printing; `segment_files`, `selection`, `change_json` and `mutation_json`
+find files, select entries and format them.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     options = _parser().parse_args(_joined(arguments))
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # JSON is UTF-8 in each locale.
+        sys.stdout.reconfigure(encoding="utf-8")  # JSON is UTF-8 in every locale.
     try:
         files = list(segment_files([Path(p) for p in options.paths if p != STDIN]))
         schema = schema_for(options.schema, files)
@@ -125,25 +125,25 @@ def main(arguments: Sequence[str]) -> int:
     except HeadraceError as error:
         _report(error)
         return error.exit_status
-    except BrokenPipeError:  # The reader of our output has enough.
+    except BrokenPipeError:  # The reader of our output has stopped.
         _leave_output()
         return 0
     return inspector.exit_status
 
 
 class OutputError(MissingRequirementError):
-    """What we print to takes no more."""
+    """The output cannot be written."""
 
     code = "output"
 
 
 def _leave_output() -> None:
-    """Let nothing more be written there, not at the end of the process either."""
+    """Discard all further output, including that at the end of the process."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """Join `--token-range` and what follows it: a negative token would be taken for an option."""
+    """Join `--token-range` and its value: a negative token would be parsed as an option."""
     joined = list(arguments)
     for i in range(len(joined) - 2, -1, -1):
         if joined[i] == "--token-range":
@@ -231,10 +231,10 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 
 def selection_of(options: argparse.Namespace, schema: Schema | None) -> Selection:
-    """Return what the options select.
+    """Return the selection of the options.
 
     Raises:
-        SelectionError: an option that cannot be understood, or a table that is not in *schema*.
+        SelectionError: an option is malformed, or a table is not in *schema*.
 
     """
     return Selection(
@@ -246,7 +246,7 @@ def selection_of(options: argparse.Namespace, schema: Schema | None) -> Selectio
 
 
 class Inspector(LogHandler):
-    """Reads segments and prints what the options ask for; `exit_status` is 1 after an error."""
+    """Reads segments and prints the selected entries; `exit_status` is 1 after an error."""
 
     def __init__(
         self,
@@ -259,7 +259,7 @@ class Inspector(LogHandler):
     ) -> None:
         """Print to *output*; *options* are those of the command, *keys* of encrypted segments.
 
-        Without a schema, the logs tell what the tables are.
+        Without a schema, the tables are those that the logs describe.
         """
         self.exit_status = 0
         self._has_schema = schema is not None
@@ -278,19 +278,19 @@ class Inspector(LogHandler):
         self._skipped: dict[str, Counter[str]] = {}
 
     def read_standard_input(self) -> None:
-        """Print the segment in standard input, which has no node."""
+        """Print the segment in standard input, which belongs to no node."""
         self._read_guarded(sys.stdin.buffer, "standard input", None, WHOLE)
 
     def read_file(self, file: SegmentFile) -> None:
-        """Print one segment file; an error in it is reported and does not stop the others."""
-        # A name that is not a segment's has no id: then each entry is checked.
+        """Print one segment file; an error in it is reported, and the others are still read."""
+        # A file with another name has no id: then each entry is checked.
         span = self._selection.span(file.segment_id) if file.segment_id else WHOLE
         if span is None:
             if file.segment_id > self._selection.last.segment_id:
                 return
-            span = NOTHING  # What it says of tables counts for those behind it.
+            span = NOTHING  # Its schema changes count for later segments.
         try:
-            index = self._index(file)  # Before the segment, which may grow meanwhile.
+            index = self._index(file)  # Read before the segment, which may grow meanwhile.
             descriptor = open_regular(file.path, follow_symlinks=True)
         except NotAFileError as error:
             sys.stderr.write(f"warning: {error.code}: {error}\n")
@@ -346,15 +346,15 @@ class Inspector(LogHandler):
         except OutputError:
             raise
         except HeadraceError as error:
-            if span is not NOTHING:  # It was not asked for.
+            if span is not NOTHING:  # It was not selected.
                 self._failed(error)
-        except BrokenPipeError:  # Of what we print to.
+        except BrokenPipeError:  # Of our output.
             raise
         except OSError as error:
             self._unreadable(error, where)
 
     def on_mutation(self, mutation: Mutation) -> None:
-        """Print one mutation in the form asked for."""
+        """Print one mutation in the selected form."""
         first = mutation.updates[0].table
         if is_system_table(first.table_id.bytes) and not self._options.system:
             self._skip(*system_table(first.table_id.bytes))
@@ -362,7 +362,7 @@ class Inspector(LogHandler):
         if first.is_view and first.table_id not in self._schema.tables:
             self._skip(first.qualified, _VIEW)
             return
-        # Cut short it is not what was logged, but what it holds of changes is.
+        # A mutation that was cut short is not the logged one, but its changes are complete.
         as_mutation = self._options.form == "mutations"
         if (as_mutation and mutation.is_cut_short) or not self._selection.has(mutation):
             return
@@ -378,11 +378,11 @@ class Inspector(LogHandler):
             self._failed(error)
 
     def on_schema_change(self, mutation: Mutation) -> None:
-        """Print it as any other of a system table."""
+        """Print it like any other mutation of a system table."""
         self.on_mutation(mutation)
 
     def on_unknown_table(self, error: UnknownTableError) -> None:
-        """Count a mutation that the schema does not cover."""
+        """Count a mutation of an unknown table."""
         if is_system_table(error.table_id):
             self._skip(*system_table(error.table_id))
         else:
@@ -393,14 +393,15 @@ class Inspector(LogHandler):
         self._failed(error)
 
     def on_damage(self, error: CorruptSegmentError) -> None:
-        """Report damage, and continue behind it."""
+        """Report damage, and continue after it."""
         self._failed(error)
 
     def finish(self) -> None:
-        """Print the counts if they were asked for, and hand all output over.
+        """Print the counts if requested, and flush the output.
 
         Raises:
-            NoSchemaError: there was no schema, and the logs define no table they have entries of.
+            NoSchemaError: there was no schema, and the logs describe none of the tables in their
+                entries.
 
         """
         if not self._has_schema and self._skipped.get(_UNKNOWN) and not self._counts["mutations"]:
@@ -418,14 +419,14 @@ class Inspector(LogHandler):
             self._tell_skipped()
 
     def _cdc(self, mutation: Mutation) -> bool:
-        """Say whether a table has CDC: by the schema that was given, else as of that place."""
+        """Return whether a table has CDC: by the given schema, otherwise as of that place."""
         known = self._schema.tables
         tables = [update.table for update in mutation.updates]
         return any(known.get(table.table_id, table).cdc for table in tables)
 
     def _changes(self, mutation: Mutation) -> None:
         changes = mutation.changes()
-        # All before the first is printed: a value that does not fit leaves no half of a mutation.
+        # All are made before the first is printed: a bad value must not leave half a mutation.
         documents = [change_document(change) for change in changes]
         for index, (change, document) in enumerate(zip(changes, documents, strict=True)):
             name = change.table.qualified
@@ -483,7 +484,7 @@ class Inspector(LogHandler):
 
 @contextlib.contextmanager
 def _writing() -> Iterator[None]:
-    """Say of an error in the block that it is of what we print to, not of what is read."""
+    """Raise an error in the block as one of the output, not of the input."""
     try:
         yield
     except BrokenPipeError:
@@ -502,11 +503,11 @@ def _report(error: HeadraceError) -> None:
 
 
 def keys_of(options: argparse.Namespace) -> Keys:
-    """Return the keys that the options give. Reads files.
+    """Return the keys of the options. Reads files.
 
     Raises:
         ConfigError: an option is missing, has no effect, or has a secret where a reference belongs.
-        SecretUnavailableError: a reference leads to nothing.
+        SecretUnavailableError: a reference cannot be resolved.
         SegmentKeyError: the key store cannot be read.
 
     """

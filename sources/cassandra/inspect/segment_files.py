@@ -1,6 +1,6 @@
 """Finds the input of `inspect`: segments in files and folders, and the DDL beside them.
 
-Separate because it knows only names and folders; nothing is read here but the schema's text.
+Separate because it handles only names and folders; it reads only the schema's text.
 """
 
 import contextlib
@@ -20,35 +20,35 @@ from headrace.sources.cassandra.schema.tables import Schema
 
 SCHEMA_FILE: Final = "schema.cql"
 _PARENTS_SEARCHED_MAX: Final = 3
-_PLAIN_FOLDERS: Final = ("cdc_raw", "segments")  # A node is called after what holds these.
+_PLAIN_FOLDERS: Final = ("cdc_raw", "segments")  # Their parent directory has the node's name.
 
 
 class NoSchemaError(HeadraceError):
-    """Nothing says what the tables are: neither the log nor a file."""
+    """The tables are unknown: neither the log nor a file describes them."""
 
     code = "no_schema"
     exit_status = 2
 
 
 class SegmentFile(msgspec.Struct, frozen=True):
-    """A segment to read: its path, and the node it is taken to be of."""
+    """A segment to read: its path, and the name of its node."""
 
     path: Path
     node: str
 
     @property
     def segment_id(self) -> int:
-        """The id in the file's name; 0 when the name is not a segment's."""
+        """The id in the file's name; 0 if it is not the name of a segment."""
         parsed = parse_name(self.path.name)
         return parsed[1] if parsed else 0
 
     def index(self) -> Index | None:
-        """Return what its index file says; None if there is none, or an empty one.
+        """Return the content of its index file; None if that is missing or empty.
 
-        An index that is empty is being written, and says nothing yet.
+        An empty index file is just being written.
 
         Raises:
-            BadIndexError: it says something else.
+            BadIndexError: its content is malformed.
             NotAFileError: it is not a file.
 
         """
@@ -64,10 +64,10 @@ class SegmentFile(msgspec.Struct, frozen=True):
 
 
 def segment_files(paths: Sequence[Path]) -> Iterator[SegmentFile]:
-    """Yield the segments in *paths*, folder by folder, within a folder by id, none twice.
+    """Yield the segments in *paths*, folder by folder, and by id in a folder, without duplicates.
 
     Raises:
-        NotCdcDirectoryError: a path that does not exist, or a directory without segments.
+        NotCdcDirectoryError: a path does not exist, or a directory has no segments.
 
     """
     folders: dict[Path, set[Path]] = {}
@@ -97,7 +97,7 @@ def segment_files(paths: Sequence[Path]) -> Iterator[SegmentFile]:
 
 
 def _what(path: Path) -> str:
-    """Say what a path is that is neither a file nor a directory."""
+    """Return a description of a path that is neither a file nor a directory."""
     with contextlib.suppress(OSError):
         flaw = flaw_of(path)
         return flaw.message if flaw else "cannot be read"
@@ -105,21 +105,21 @@ def _what(path: Path) -> str:
 
 
 def _folders(path: Path) -> list[Path]:
-    """Return where the segments of *path* are, and those of the nodes in it."""
+    """Return the folders with the segments of *path*, and of the nodes in it."""
     home = _home(path)
     return [home, *(_home(child) for child in sorted(home.iterdir()) if child.is_dir())]
 
 
 def _home(node: Path) -> Path:
-    """Return the folder that a node's directory keeps its CDC segments in, or itself."""
+    """Return the folder of CDC segments in a node's directory, or the directory itself."""
     return next((node / name for name in _PLAIN_FOLDERS if (node / name).is_dir()), node)
 
 
 def schema_for(given: Path | None, files: Sequence[SegmentFile]) -> Schema | None:
-    """Read the DDL in *given*, or the one beside or above *files*; None when there is none.
+    """Return the schema in *given*, or in the DDL beside or above *files*; None without DDL.
 
     Raises:
-        NoSchemaError: it cannot be read.
+        NoSchemaError: the file cannot be read.
         SchemaTextError: it is not DDL.
 
     """

@@ -1,6 +1,6 @@
-"""Selects the entries and changes that `inspect` shows: by table, token and place in the log.
+"""Selects the entries and changes for `inspect`: by table, token and place in the log.
 
-Separate because it only decides; it reads and prints nothing.
+Separate because it only decides; it does no input or output.
 """
 
 import re
@@ -23,7 +23,7 @@ _RANGE: Final = re.compile(r"(-?\d{1,19})?:(-?\d{1,19})?")
 
 
 class SelectionError(HeadraceError):
-    """An option that says what to show, and cannot be understood."""
+    """A malformed option of the selection."""
 
     code = "inspect_option"
     exit_status = 2
@@ -41,20 +41,20 @@ END: Final = Place((1 << 63) - 1, END_OFFSET)
 
 
 class TokenRange(NamedTuple):
-    """The tokens after *start* up to and with *end*, over the ring's end if need be."""
+    """The tokens after *start* up to and including *end*, wrapping round if *end* is not larger."""
 
     start: int
     end: int
 
     def has(self, token: int) -> bool:
-        """Say whether *token* is in the range; from a token to itself is the whole ring."""
+        """Return whether *token* is in the range; from a token to itself is the whole ring."""
         if self.start < self.end:
             return self.start < token <= self.end
         return token > self.start or token <= self.end
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown: all, less what an option leaves out. *first* is exclusive, *last* is not.
+    """The selected part: everything, except as limited. *first* is exclusive, *last* inclusive.
 
     `tables` has names `keyspace.table` and whole keyspaces; None is every table.
     """
@@ -65,7 +65,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     last: Place = END
 
     def span(self, segment_id: int) -> Span | None:
-        """Return the part of a segment that is read; None for none of it."""
+        """Return the part of a segment to read, or None."""
         if not self.first.segment_id <= segment_id <= self.last.segment_id:
             return None
         after = self.first.position if segment_id == self.first.segment_id else 0
@@ -73,7 +73,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return Span(after, until)
 
     def has(self, mutation: Mutation) -> bool:
-        """Say whether anything of *mutation* is shown."""
+        """Return whether a part of *mutation* is selected."""
         if not any(self.has_table(update.table.qualified) for update in mutation.updates):
             return False
         span = self.span(mutation.segment_id)
@@ -84,7 +84,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return not self.ranges or any(span.has(token) for span in self.ranges)
 
     def has_table(self, qualified: str) -> bool:
-        """Say whether changes of the table `keyspace.table` are shown."""
+        """Return whether changes of the table `keyspace.table` are selected."""
         if self.tables is None:
             return True
         return qualified in self.tables or qualified.partition(".")[0] in self.tables
@@ -93,10 +93,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 def table_names(given: Sequence[str], schema: Schema | None) -> frozenset[str] | None:
     """Return the names in *given*, each a comma-separated list of `ks.table`, `ks.*` and `ks`.
 
-    Without a schema every name is taken: the log will tell.
+    Without a schema every name is accepted: the log will describe the tables.
 
     Raises:
-        SelectionError: a name that *schema* does not have.
+        SelectionError: *schema* does not have a name.
 
     """
     if not given:
@@ -117,10 +117,10 @@ def table_names(given: Sequence[str], schema: Schema | None) -> frozenset[str] |
 
 
 def token_range(text: str) -> TokenRange:
-    """Read `START:END`; a side that is left out is the end of the ring.
+    """Parse `START:END`; an empty side is the end of the ring.
 
     Raises:
-        SelectionError: no two tokens.
+        SelectionError: *text* is not two tokens.
 
     """
     match = _RANGE.fullmatch(text)
@@ -133,10 +133,10 @@ def token_range(text: str) -> TokenRange:
 
 
 def place(option: str, text: str, default: int) -> Place:
-    """Read `SEGMENT` or `SEGMENT:POSITION`; *default* is the position that is left out.
+    """Parse `SEGMENT` or `SEGMENT:POSITION`; *default* is the default position.
 
     Raises:
-        SelectionError: no place.
+        SelectionError: *text* is not a place.
 
     """
     match = _PLACE.fullmatch(text)

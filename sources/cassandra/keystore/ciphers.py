@@ -1,6 +1,6 @@
-"""The ciphers that logs and key stores are written in, and the key of an encrypted segment.
+"""The ciphers of logs and key stores, and the key of an encrypted segment.
 
-Their library is loaded when one is asked for: it takes 8 MB, and most logs are not encrypted.
+Their library is loaded on the first use: it takes 8 MB, and most logs are not encrypted.
 """
 
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ KEY_SIZES: Final = (16, 24, 32)
 
 @dataclass(slots=True)
 class SegmentKey:
-    """An AES key of segments; `proven` once it has opened a block.
+    """An AES key of segments; `proven` after it has decrypted a block.
 
-    After that, a block that it does not open is damaged; before, the key may be another one.
+    After that, a block that it cannot decrypt is damaged; before, the key may be wrong.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The part of ASN.1's DER that key stores are written in: tags, lengths, a few values. Pure."""
+"""The part of ASN.1's DER that key stores use: tags, lengths, a few values. Pure."""
 
 from typing import Final
 
@@ -16,26 +16,26 @@ _MORE: Final = 0x80
 
 
 class DerError(Exception):
-    """Bytes that are not what was expected; caught where the file is known."""
+    """Unexpected bytes; caught where the file is known."""
 
 
 class Der:
-    """A cursor over the values that stand side by side in *content*."""
+    """A cursor over the consecutive values in *content*."""
 
     def __init__(self, content: bytes) -> None:
-        """Begin with the first."""
+        """Start before the first value."""
         self._content = content
         self._at = 0
 
     def __bool__(self) -> bool:
-        """Say whether there is another value."""
+        """Return whether there is another value."""
         return self._at < len(self._content)
 
     def next(self, tag: int) -> bytes:
         """Return the content of the next value, which has *tag*.
 
         Raises:
-            DerError: it has another, there is none, or it is cut short.
+            DerError: it has another tag, is missing, or is cut short.
 
         """
         head = self._take(2)
@@ -50,11 +50,11 @@ class Der:
         return self._take(size)
 
     def inside(self, tag: int) -> "Der":
-        """Return a cursor over what is inside the next value, which has *tag*."""
+        """Return a cursor over the content of the next value, which has *tag*."""
         return Der(self.next(tag))
 
     def is_next(self, tag: int) -> bool:
-        """Say whether there is another value and it has *tag*."""
+        """Return whether the next value exists and has *tag*."""
         return bool(self) and self._content[self._at] == tag
 
     def integer(self) -> int:
@@ -62,7 +62,7 @@ class Der:
         return int.from_bytes(self.next(INTEGER), "big", signed=True)
 
     def object_id(self) -> str:
-        """Return the next value, an object identifier, as numbers between dots."""
+        """Return the next value, an object identifier, as numbers separated by dots."""
         content = self.next(OBJECT_ID)
         numbers = [0]
         for byte in content:

@@ -1,6 +1,6 @@
 """Java's serialisation, as far as a sealed key needs it: objects, strings, byte arrays. Pure.
 
-No class is looked up and no code is run: an object comes out as its fields by name.
+It loads no class and runs no code: an object is returned as its fields by name.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ _BYTE_ARRAY: Final = "[B"
 
 
 class JavaObjectError(Exception):
-    """Bytes that are not such an object, or one beyond what is read."""
+    """The bytes are not a serialised object, or one of an unsupported kind."""
 
 
 class DataInput:
     """Reads Java's data streams: big-endian numbers, strings with a length, bytes."""
 
     def __init__(self, content: bytes) -> None:
-        """Begin at the start."""
+        """Start at the first byte."""
         self._content = content
         self._at = 0
 
@@ -40,11 +40,11 @@ class DataInput:
         return part
 
     def number(self, size: int) -> int:
-        """Return a number of *size* bytes, not negative."""
+        """Return an unsigned number of *size* bytes."""
         return int.from_bytes(self.take(size), "big")
 
     def text(self) -> str:
-        """Return a text; Java's two oddities, zero and beyond 16 bits, come as they can."""
+        """Return a string; Java's forms of zero and of supplementary characters are lossy."""
         return self.take(self.number(2)).decode("utf-8", "replace")
 
 
@@ -56,10 +56,10 @@ class _Class(msgspec.Struct, frozen=True):
 
 
 def read_object(cursor: DataInput) -> Mapping[str, Any]:  # Any: strings, bytes, numbers, mappings.
-    """Return the fields of the serialised object at *cursor*, those of its ancestors among them.
+    """Return the fields of the serialised object at *cursor*, including those of its superclasses.
 
     Raises:
-        JavaObjectError: there is none that is read here.
+        JavaObjectError: there is no supported object.
 
     """
     if cursor.take(len(MAGIC)) != MAGIC:
@@ -71,11 +71,11 @@ def read_object(cursor: DataInput) -> Mapping[str, Any]:  # Any: strings, bytes,
 
 
 class _Reader:
-    """Reads one stream; `_seen` holds what later bytes may refer to, in order."""
+    """Reads one stream; `_seen` has the values that later bytes may refer to, in order."""
 
     def __init__(self, cursor: DataInput) -> None:
         self._cursor = cursor
-        self._seen: list[Any] = []  # Any: all that came; a reference gives it again.
+        self._seen: list[Any] = []  # Any: all values so far, for references.
         self._readers: Mapping[int, Callable[[int], Any]] = {
             _NULL: lambda _depth: None,
             _REFERENCE: self._reference,
@@ -160,7 +160,7 @@ class _Reader:
         return self.value(depth)
 
     def _annotations(self, depth: int) -> None:
-        """Pass over what a class wrote by itself."""
+        """Skip the data that a class wrote itself."""
         while True:
             kind = self._cursor.number(1)
             if kind == _END:

@@ -1,7 +1,7 @@
-"""Secret keys in Java's JCEKS key stores, which is what Cassandra reads by default.
+"""Secret keys in Java's JCEKS key stores, which Cassandra reads by default.
 
-An entry is a Java object that was serialised, encrypted under a password, sealed in another one
-and serialised again. Of Java's serialisation only what these two need is read. Pure.
+An entry is a serialised Java object, encrypted with a password, sealed in another object and
+serialised again. Only the parts of Java's serialisation that these two need are supported. Pure.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from headrace.sources.cassandra.keystore.der import OCTET_STRING, SEQUENCE, Der,
 from headrace.sources.cassandra.keystore.java_objects import DataInput, JavaObjectError, read_object
 
 MAGIC: Final = bytes.fromhex("cececece")
-ITERATIONS_MAX: Final = 5_000_000  # Java's own bound.
+ITERATIONS_MAX: Final = 5_000_000  # The limit of Java.
 
 _DIGEST_BYTES: Final = 20
 _DIGEST_WORD: Final = b"Mighty Aphrodite"
@@ -31,18 +31,18 @@ _KEY_BYTES: Final = 24
 
 
 class SealedKey(msgspec.Struct, frozen=True):
-    """A secret key as it lies in the store."""
+    """A secret key as it is in the store."""
 
     salt: bytes
     iterations: int
     content: bytes
 
     def open(self, password: str) -> bytes:
-        """Return the key's bytes. Takes a tenth of a second or more, as Java meant it.
+        """Return the key's bytes. Takes 0.1 s or more, by design of Java.
 
         Raises:
-            KeyStorePasswordError: the password is another one.
-            KeyStoreError: what is inside is not a secret key.
+            KeyStorePasswordError: the password is wrong.
+            KeyStoreError: the content is not a secret key.
 
         """
         key, iv = _derive(password.encode("latin-1", "replace"), self.salt, self.iterations)
@@ -62,15 +62,15 @@ class SealedKey(msgspec.Struct, frozen=True):
 
 
 def read_jceks(content: bytes, password: str) -> Mapping[str, SealedKey]:
-    """Return the secret keys of a store by alias; other entries are passed over.
+    """Return the secret keys of a store by alias; other entries are skipped.
 
     Raises:
-        KeyStorePasswordError: the digest is not that of this content and password.
-        KeyStoreError: it is damaged.
+        KeyStorePasswordError: the digest does not match the content and the password.
+        KeyStoreError: the store is damaged.
 
     """
     body, stored = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
-    # The format's own digest; SHA-1 is what it has.
+    # The format prescribes SHA-1.
     digest = hashlib.sha1(password.encode("utf-16-be"), usedforsecurity=False)
     digest.update(_DIGEST_WORD + body)
     if not hmac.compare_digest(digest.digest(), stored):
@@ -109,7 +109,7 @@ def _certificate(cursor: DataInput, version: int) -> None:
 
 
 def _sealed(fields: Mapping[str, Any]) -> SealedKey:
-    """Read a SealedObject: its content, and how that was encrypted."""
+    """Read a SealedObject: its content, and the parameters of its encryption."""
     algorithm, parameters = fields.get("sealAlg"), fields.get("encodedParams")
     content = fields.get("encryptedContent")
     if algorithm != _ALGORITHM:
@@ -126,7 +126,7 @@ def _sealed(fields: Mapping[str, Any]) -> SealedKey:
 
 
 def _derive(password: bytes, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
-    """Return the key and the IV that Java's PBEWithMD5AndTripleDES makes of a password."""
+    """Return the key and the IV that Java's PBEWithMD5AndTripleDES derives from a password."""
     first, second = salt[:4], salt[4:]
     if first == second:
         first = first[::-1]

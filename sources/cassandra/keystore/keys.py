@@ -1,4 +1,4 @@
-"""The keys of encrypted segments: from a key store, or one key as it is."""
+"""The keys of encrypted segments: from a key store, or one raw key."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +26,9 @@ _SEQUENCE: Final = b"\x30"
 _OPTIONS: Final = "keystore and keystore_password, or raw_key"
 
 
-@dataclass(frozen=True, kw_only=True)  # Without slots: it is one of several bases.
+@dataclass(frozen=True, kw_only=True)  # Without slots: it is one of several base classes.
 class KeyOptions:
-    """Where the keys of encrypted segments are."""
+    """The options for the keys of encrypted segments."""
 
     keystore: str | None = option(
         "A copy of the nodes' key store (JCEKS or PKCS12), for encrypted segments.", default=None
@@ -46,7 +46,7 @@ class KeyOptions:
     )
 
     def key_problems(self) -> list[Problem]:
-        """Return what is missing, or has no effect."""
+        """Return the missing options, and those without effect."""
         found = []
         if self.keystore is not None and self.keystore_password is None:
             found.append(Problem("keystore_password", "is required with keystore"))
@@ -65,13 +65,13 @@ class KeyOptions:
 
 
 class Keys:
-    """The keys there are; each is opened when a segment first names it, and then kept."""
+    """The available keys; each is decrypted when a segment first names it, and then kept."""
 
     def __init__(self, options: KeyOptions) -> None:
-        """Read the key store, if one is named. Blocks for a moment.
+        """Read the key store, if one is configured. Blocks briefly.
 
         Raises:
-            SegmentKeyError: it cannot be read, or not with this password; or the raw key is none.
+            SegmentKeyError: it cannot be read, its password is wrong, or the raw key is malformed.
 
         """
         self._options = options
@@ -82,19 +82,19 @@ class Keys:
             self._sealed = _read_store(Path(options.keystore), options.keystore_password or "")
 
     def key(self, alias: str) -> SegmentKey:
-        """Return the key that a segment's header names. The first time, blocks for a moment.
+        """Return the key that a segment's header names. The first call for a key blocks briefly.
 
-        The errors have no place: the caller knows the segment's.
+        The errors have no place: the caller knows that of the segment.
 
         Raises:
-            NoKeyError: there is none of that name.
+            NoKeyError: there is no key of that name.
             KeySizeError: it is not an AES key.
-            KeyStorePasswordError: the key's password is another one.
+            KeyStorePasswordError: the key's password is wrong.
 
         """
         if self._raw is not None:
             return self._raw
-        folded = alias.lower()  # Java's stores know no capitals in aliases.
+        folded = alias.lower()  # Java's key stores ignore case in aliases.
         if folded not in self._opened:
             self._opened[folded] = self._open(alias)
         return self._opened[folded]
@@ -161,7 +161,7 @@ def _read_store(path: Path, password: str) -> "Mapping[str, SealedKey | Shrouded
 
 
 def _parsed(content: bytes, password: str) -> "Mapping[str, SealedKey | ShroudedKey]":
-    # Only here: few jobs have a key store.
+    # Imported only here: few jobs have a key store.
     from headrace.sources.cassandra.keystore.jceks import MAGIC, read_jceks  # noqa: PLC0415
     from headrace.sources.cassandra.keystore.pkcs12 import read_pkcs12  # noqa: PLC0415
 

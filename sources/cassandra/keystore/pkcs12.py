@@ -1,7 +1,7 @@
 """Secret keys in PKCS#12 key stores as Java's keytool writes them: RFC 7292 and 8018. Pure.
 
-They lie in secret bags, each with an encrypted private key's structure inside. Parts that are
-encrypted as a whole hold certificates only, and are passed over.
+They are in secret bags, each of which contains the structure of an encrypted private key. Parts
+that are encrypted as a whole contain only certificates, and are skipped.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ from headrace.sources.cassandra.keystore.der import (
     DerError,
 )
 
-ITERATIONS_MAX: Final = 5_000_000  # Java's own bound.
+ITERATIONS_MAX: Final = 5_000_000  # The limit of Java.
 
 _DATA: Final = "1.2.840.113549.1.7.1"
 _BAG: Final = "1.2.840.113549.1.12.10.1.5"
 _SHROUDED: Final = "1.2.840.113549.1.12.10.1.2"
 _FRIENDLY_NAME: Final = "1.2.840.113549.1.9.20"
 _PBES2, _PBKDF2 = "1.2.840.113549.1.5.13", "1.2.840.113549.1.5.12"
-_SHA1_3DES: Final = "1.2.840.113549.1.12.1.3"  # What Java 8 writes.
+_SHA1_3DES: Final = "1.2.840.113549.1.12.1.3"  # Written by Java 8.
 _DIGESTS: Final = {
     "1.3.14.3.2.26": "sha1",
     "2.16.840.1.101.3.4.2.1": "sha256",
@@ -54,7 +54,7 @@ _FOR_KEY, _FOR_IV, _FOR_MAC = 1, 2, 3
 
 
 class ShroudedKey(msgspec.Struct, frozen=True):
-    """A secret key as it lies in the store."""
+    """A secret key as it is in the store."""
 
     content: bytes
 
@@ -62,8 +62,8 @@ class ShroudedKey(msgspec.Struct, frozen=True):
         """Return the key's bytes.
 
         Raises:
-            KeyStorePasswordError: the password is another one.
-            KeyStoreError: it is encrypted in a way that is not read, or is damaged.
+            KeyStorePasswordError: the password is wrong.
+            KeyStoreError: the encryption is not supported, or the key is damaged.
 
         """
         try:
@@ -83,11 +83,11 @@ class ShroudedKey(msgspec.Struct, frozen=True):
 
 
 def read_pkcs12(content: bytes, password: str) -> Mapping[str, ShroudedKey]:
-    """Return the secret keys of a store by alias; other entries are passed over.
+    """Return the secret keys of a store by alias; other entries are skipped.
 
     Raises:
-        KeyStorePasswordError: the store's checksum is not that of this content and password.
-        KeyStoreError: it is damaged, or of a kind that is not read.
+        KeyStorePasswordError: the store's checksum does not match the content and the password.
+        KeyStoreError: the store is damaged, or of an unsupported kind.
 
     """
     try:
@@ -110,7 +110,7 @@ def read_pkcs12(content: bytes, password: str) -> Mapping[str, ShroudedKey]:
 
 
 def _data(info: Der) -> bytes | None:
-    """Return what a ContentInfo holds; None if that is encrypted or signed."""
+    """Return the content of a ContentInfo; None if it is encrypted or signed."""
     if info.object_id() != _DATA:
         return None
     return info.inside(EXPLICIT_0).next(OCTET_STRING)
@@ -132,7 +132,7 @@ def _check(mac: Der, safe: bytes, password: str) -> None:
 
 
 def _secret(bag: Der) -> Mapping[str, ShroudedKey]:
-    """Return the key of a SafeBag under its alias; nothing if the bag holds something else."""
+    """Return the key of a SafeBag under its alias; nothing if the bag has other content."""
     if bag.object_id() != _BAG:
         return {}
     value = bag.inside(EXPLICIT_0).inside(SEQUENCE)
@@ -195,7 +195,7 @@ def _bmp(password: str) -> bytes:
     return password.encode("utf-16-be") + b"\0\0"
 
 
-def _derive(  # noqa: PLR0913 (what RFC 7292 derives from)
+def _derive(  # noqa: PLR0913 (the inputs of RFC 7292)
     digest: str, password: bytes, salt: bytes, iterations: int, *, purpose: int, size: int
 ) -> bytes:
     """Return *size* bytes by the derivation of RFC 7292, appendix B.2."""
