@@ -1,4 +1,4 @@
-"""The contract between the framework and its sources and sinks. Imports nothing of ours."""
+"""The contract between the framework and its sources and sinks. Imports none of our modules."""
 
 from headrace.plugins.bookkeeping import (
     NO_COUNTERS,

@@ -6,7 +6,7 @@ _KIB: Final = 1024.0
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _LONG: Final = 365 * 86_400.0
 _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
-_SHORT: Final = 10.0  # Below it a digit behind the point says something.
+_SHORT: Final = 10.0  # Below it, one decimal is shown.
 
 
 def count_text(count: int, noun: str) -> str:

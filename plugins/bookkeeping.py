@@ -1,7 +1,7 @@
-"""What a source says about its own counters: their names, which must add up, and what repeats.
+"""The counters of a source, as it declares them: their names, equations, and repeats.
 
-`Position.books` has the counters. A source declares a `Bookkeeping` as `Source.bookkeeping`; the
-books, `headrace verify`, metrics and summaries know its counters from there alone.
+`Position.books` has their values. A source declares a `Bookkeeping` as `Source.bookkeeping`; the
+books, `headrace verify`, metrics and summaries know its counters only from there.
 """
 
 from collections.abc import Mapping
@@ -11,16 +11,17 @@ import msgspec
 
 
 class CounterGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters that have the first word of their names in common: `<name>.<fate>`.
+    """Counters whose names share the first word: `<name>.<fate>`.
 
-    Where *part* is given, each part of the source (a node, a shard) is counted for itself, as
+    With *part*, each part of the source (a node, a shard) has its own counters,
     `<name>.<part>.<fate>`. *part* and *label* name the labels of the metric; without *label* the
-    counters are `<name>.<part>`. *title* begins their line in a text, with `{part}` in it for the
-    part. *metric* and *doc* are the counter that Prometheus is given.
+    counters are `<name>.<part>`. *title* begins their line in a text, with `{part}` for the part.
+    *metric* and *doc* are the name and the help of the counter in Prometheus.
 
-    The counters of *left*, by their last words, must add up to the same as those of *right*: the
-    equation that `headrace verify` checks. A group without an equation only informs. *copies* are
-    those of them that count copies of what another copy had published, or will: they are dropped.
+    The counters of *left*, by their last words, must add up to the same sum as those of *right*:
+    the equation that `headrace verify` checks. A group without an equation is only shown. *copies*
+    are the counters of copies whose mutation another copy published, or will publish: these copies
+    are dropped.
     """
 
     name: str
@@ -35,11 +36,11 @@ class CounterGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingCounter(msgspec.Struct, frozen=True, kw_only=True):
-    """The counter of what was read and is not published yet; `Position.waiting` lists it.
+    """The counter of changes that were read and are not published yet; see `Position.waiting`.
 
     Books that end because the splits are planned again have it as *passed_on*, and the new books
-    open with it. *one* and *many* say what it counts: `order waits for its sum`, `orders wait …`.
-    *metric* and *doc* are the gauge that Prometheus is given.
+    open with it. *one* and *many* name the counted things: `order waits for its sum`, `orders wait
+    …`. *metric* and *doc* are the name and the help of the gauge in Prometheus.
     """
 
     counter: str
@@ -51,9 +52,9 @@ class WaitingCounter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepeatCause(msgspec.Struct, frozen=True, kw_only=True):
-    """Why something may be in the sink twice: so many *unit*, because *why*.
+    """Why records may be in the sink twice: the number of *unit*, because *why*.
 
-    It is counted as `repeats.<cause>`; with *counter*, what that counter counts is added.
+    It is counted as `repeats.<cause>`; with *counter*, the value of that counter is added.
     """
 
     unit: str
@@ -62,10 +63,10 @@ class RepeatCause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bookkeeping(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of a source's counters; a source that has none declares nothing.
+    """The declaration of a source's counters; a source without counters declares none.
 
-    *held_back* are the counters of what was read and never became a record, or has not yet: a
-    comparison with what was published must expect that much to be absent.
+    *held_back* are the counters of changes that were read and never became a record, or have not
+    yet: a comparison with the published records must expect this many to be missing.
     """
 
     groups: tuple[CounterGroup, ...] = ()

@@ -1,7 +1,7 @@
-"""What a source may offer besides what `Source` requires of every source.
+"""The capabilities that a source may offer besides the methods that `Source` requires.
 
-A source offers a capability by inheriting its class. The framework asks in one way: whether the
-source is an instance of that class. `of` is for what a user asked for: it raises NotOfferedError.
+A source offers a capability by inheriting its class. The framework only checks whether the source
+is an instance of that class. `of` is for requests of users: it raises NotOfferedError.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ from headrace.plugins.records.columns import TableType, TypedChanges
 from headrace.plugins.records.record import Document, Quarantined
 from headrace.plugins.traces import Trace
 
-Options = Mapping[str, Any]  # Any: a job file's section `source`, as it was written.
+Options = Mapping[str, Any]  # Any: a job file's section `source`, unparsed.
 
 
 class NotOfferedError(ConfigError):
@@ -32,7 +32,7 @@ class NotOfferedError(ConfigError):
 
 
 class Capability(ABC):
-    """Something that a source may offer."""
+    """A feature that a source may offer."""
 
     refusal: ClassVar[Problem]
     """The message for a user who uses it with a source that does not offer it; `cannot …`."""
@@ -64,10 +64,10 @@ class Relocation(Capability):
 
     @abstractmethod
     def locate(self, split: Split, position: Position | None, target: str) -> Position | None:
-        """Return *position* moved to *target*, as `ALTER DATA_SOURCE … SET POSITION` gives it.
+        """Return *position* moved to *target*, of `ALTER DATA_SOURCE … SET POSITION`.
 
         *target* is `earliest`, `latest`, a time in ISO 8601, or in the source's own notation. None
-        is where a new split begins.
+        is the start of a new split.
 
         Raises:
             ConfigError: the place is unknown; the problem's key is `position`.
@@ -76,7 +76,7 @@ class Relocation(Capability):
 
     @classmethod
     def check_place(cls, target: str) -> None:
-        """Refuse a *target* that `locate` can never take, with any logs.
+        """Raise ConfigError if `locate` can never accept *target*, with any logs.
 
         Raises:
             ConfigError: the problem's key is `position`.
@@ -85,7 +85,7 @@ class Relocation(Capability):
 
     @classmethod
     def first_position(cls) -> Position | None:
-        """Return the position of a split that has read nothing, if parts of it can be moved."""
+        """Return the position of a split that has read nothing, if its parts can be moved."""
         return None
 
 
@@ -97,7 +97,7 @@ class TokenRanges(Capability):
     @classmethod
     @abstractmethod
     def token_range(cls, split_id: str) -> TokenRange | None:
-        """Return the tokens of a split; None if this is not a name of a split."""
+        """Return the tokens of a split; None if *split_id* is not the name of a split."""
 
 
 class Resplitting(Capability):
@@ -109,16 +109,16 @@ class Resplitting(Capability):
     def resplit(
         self, states: Mapping[str, Position | None]
     ) -> Mapping[str, Position | None] | None:
-        """Return where each split of `plan` begins, from the states of another plan's splits.
+        """Return the start of each split of `plan`, from the states of another plan's splits.
 
         *states* has all splits of that plan, as committed; None: nothing was committed. The books
-        of the new positions open with what waits in the old ones. Returns None if these splits
-        cannot replace those.
+        of the new positions open with the mutations pending in the old ones. Returns None if these
+        splits cannot replace those.
         """
 
     @abstractmethod
     def follow(self, splits: Sequence[str]) -> None:
-        """Use these splits instead of those of the configuration. Called before `open`.
+        """Use these splits instead of the configured ones. Called before `open`.
 
         Another worker planned them. If they are not splits of this source, nothing changes.
         """
@@ -127,7 +127,8 @@ class Resplitting(Capability):
     def sized(self, workers: int) -> Sequence[str] | None:
         """Return the splits for this number of workers, if the configuration does not set them.
 
-        None: the configuration sets what `plan` returns. Called on any thread; no I/O.
+        Returns None if the configuration determines the result of `plan`. Called on any thread; no
+        I/O.
         """
 
     @abstractmethod
@@ -136,11 +137,11 @@ class Resplitting(Capability):
 
 
 class News(msgspec.Struct, frozen=True):
-    """Of which splits the readers may have something to return; `more` can be read at once.
+    """The splits whose readers may have something to return; `more` can be read at once.
 
-    `is_still` says without much work whether another look would find nothing new; where there is
-    one, and it says so, the source is asked at longer intervals. It may fail. `readable` returns
-    the file descriptor that is readable when it says no more so, if there is one.
+    `is_still` returns, at little cost, whether another look would find nothing new; while it
+    returns True, the framework looks less often. It may fail. `readable` returns the file
+    descriptor, if any, that becomes readable when `is_still` may no longer be True.
     """
 
     splits: Collection[str]
@@ -150,29 +151,28 @@ class News(msgspec.Struct, frozen=True):
 
 
 class SharedReading(Capability):
-    """Its readers share what is read: one look tells which of them have something new.
+    """Its readers share one reading of the logs: a look finds which of them have something new.
 
-    The framework looks once a tick. It asks the readers of these splits, and all of them before a
-    commit.
+    The framework looks once per tick. It reads from the readers of these splits, and from all of
+    them before a commit.
     """
 
     refusal = Problem("source", "cannot look for all splits at once")
 
     @abstractmethod
     def look(self, demand: Demand) -> News:
-        """Read what is new; return which readers may have something to return.
+        """Read the new part of the logs. Return which readers may have something to return.
 
-        Each other one would return Idle, asked with `end_may_wait`. What was read is returned by
-        the next reads. A split stays among the news until its reader was asked. Raises as
-        `Reader.read` does.
+        Each other reader would return Idle, with `end_may_wait`. The next reads return the data. A
+        split stays in the result until its reader was read. Raises as `Reader.read` does.
         """
 
 
 class Realtime(SharedReading):
     """Its logs can be read as they are written: option `mode`.
 
-    `look` then reads only the logs that its demand names. All calls come on the thread of the
-    readers. A position describes a log by a partition of one key, whose value is its name.
+    `look` then reads only the logs in its demand. All calls are on the thread of the readers. A
+    position describes a log by a partition of one key, whose value is its name.
     """
 
     refusal = Problem("mode", "is read at each tick only")
@@ -180,95 +180,95 @@ class Realtime(SharedReading):
 
     @abstractmethod
     def written_logs(self) -> Collection[str]:
-        """Return the logs that are read now and that tell when they are written to."""
+        """Return the logs that are read now and report when they are written."""
 
     @abstractmethod
     def silent_logs(self) -> Collection[str]:
-        """Return the logs that are read now and do not tell: they are read at each tick."""
+        """Return the logs that are read now and do not report writes; they are read each tick."""
 
     @abstractmethod
     def follow_writes(self, logs: Collection[str]) -> None:
-        """Have *logs* tell from now on when they are written to, and no others."""
+        """Make *logs*, and no others, report from now on when they are written."""
 
     @abstractmethod
     def is_written(self, logs: Collection[str]) -> bool:
-        """Return whether something may have become durable in *logs* since they were read."""
+        """Return whether more of *logs* may be durable than when they were read."""
 
     @abstractmethod
     def descriptor(self) -> int | None:
-        """Return the file descriptor that is readable when `is_written` is to be asked.
+        """Return the file descriptor that is readable when `is_written` is to be called.
 
-        None: it is to be asked at short intervals.
+        None: call it at short intervals.
         """
 
     @abstractmethod
     def unread_bytes(self, logs: Collection[str]) -> int:
-        """Return what is durable in *logs* and was not read, in bytes, by names and sizes.
+        """Return the size of the durable and unread part of *logs*, in bytes, by names and sizes.
 
-        Nothing of a log that cannot be read now.
+        A log that cannot be read now counts as empty.
         """
 
     @abstractmethod
     def untaken_bytes(self) -> int:
-        """Return the size of what was read and not yet returned by a reader."""
+        """Return the size of data that was read and not yet returned by a reader."""
 
     @abstractmethod
     def buffer_bytes(self) -> int:
-        """Return the size of the buffer that suits the logs."""
+        """Return the buffer size that suits the logs."""
 
 
 class Locality(Capability):
-    """It knows what it can read locally, so that each worker gets the splits near to it."""
+    """It knows which parts it can read locally, so that each worker gets splits near to it."""
 
     refusal = Problem("source", "cannot tell what is near")
 
     @abstractmethod
     def nearness(self) -> Nearness:
-        """Return what is near of the planned splits. Called before `open`."""
+        """Return which parts of the planned splits are near. Called before `open`."""
 
 
 class JobTraces(Capability):
-    """Jobs leave notes beside what they read: `headrace forget`, and a check at the start.
+    """Jobs leave notes beside the data they read: `headrace forget`, and a check at the start.
 
-    The notes say what a job still needs: only other data may be disposed of.
+    The notes say which data a job still needs: only other data may be disposed of.
     """
 
     refusal = Problem("source", "leaves no notes beside what it reads")
 
     @abstractmethod
     def traces(self, *, everywhere: bool = True) -> Sequence[Trace]:
-        """Return the notes that this job left beside what it reads, of each state it ever had.
+        """Return the notes of this job, of each state that it ever had.
 
-        A place that cannot be reached now is an error, or left out unless *everywhere*.
+        A place that cannot be reached now is an error or, without *everywhere*, is left out.
         """
 
     @abstractmethod
     def forget(self, traces: Sequence[Trace]) -> None:
-        """Remove notes of a job that was removed: what it needed may now be disposed of."""
+        """Remove notes of a removed job: the data it needed may now be disposed of."""
 
     @abstractmethod
     def reserve(self, splits: Sequence[str]) -> None:
-        """Leave the notes of splits that have positions but did not run yet. Safe to repeat.
+        """Write the notes of splits that have positions but did not run yet. Safe to repeat.
 
-        The framework calls it for a forked job before the job that it left disposes of anything.
+        The framework calls it for a forked job before the job that it left disposes of data.
         """
 
 
 class Recovery(Capability):
-    """What was quarantined can be made into records later: `headrace dlq redrive`."""
+    """Quarantined changes can be made into records later: `headrace dlq redrive`."""
 
     refusal = Problem("source", "cannot recover what was quarantined")
 
     @abstractmethod
     def recover(self, lost: Quarantined) -> Batch | None:
-        """Make records of what could not be made into records before; None if it still cannot."""
+        """Make records of a quarantined change; None if that is still impossible."""
 
 
 class Tables(Capability):
-    """It knows which tables it delivers, and can do without some of them for a while.
+    """It knows its tables, and can do without some of them for a while.
 
-    If it declares the option `tables_missing`, this option is `wait` when its `tables` come from
-    statements.
+    If it declares the option `tables_missing`, this option is `wait` when its `tables` are defined
+    by statements.
     """
 
     refusal = Problem("tables", "does not know its tables")
@@ -283,25 +283,25 @@ class Tables(Capability):
 
 
 class TableChecks(Capability):
-    """It can find out what it will not deliver of a table; CREATE DATA_SOURCE prints this."""
+    """It can report which changes of a table will be missing; CREATE DATA_SOURCE prints them."""
 
     refusal = Problem("tables", "cannot check tables")
 
     @abstractmethod
     def check_tables(self, tables: Sequence[str]) -> Sequence[TableWarning]:
-        """Return what it will not deliver of *tables*, on which a statement is to create sources.
+        """Return which changes of *tables*, of a statement that creates sources, will be missing.
 
         Called instead of `plan`, on a read-only source. May block for a few seconds. A table that
         does not exist yet is a warning as well, although the source waits for it.
 
         Raises:
-            HeadraceError: the source cannot find out now.
+            HeadraceError: the source cannot determine it now.
 
         """
 
 
 class PartialReading(Capability):
-    """It continues with the other parts while some of them cannot be read."""
+    """It continues with the other parts while some parts cannot be read."""
 
     refusal = Problem("source", "is read as a whole")
 
@@ -309,12 +309,12 @@ class PartialReading(Capability):
     def unreadable(self) -> Mapping[str, Problem]:
         """Return the parts that cannot be read now, and why, while the others are read.
 
-        The hint says what this means for what is published. Called on any thread; no I/O.
+        The hint says how this affects the published changes. Called on any thread; no I/O.
         """
 
     @abstractmethod
     def unread(self) -> Sequence[HeadraceError]:
-        """Return why parts of it could not be read at the last attempt.
+        """Return the errors of the parts that could not be read at the last attempt.
 
         The rest was read; a run until idle ends with these errors. May also be called after all
         readers are closed.
@@ -322,13 +322,13 @@ class PartialReading(Capability):
 
 
 class LogSpaces(Capability):
-    """It knows how much of their disks its logs take: `headrace status`."""
+    """It knows the disk space of its logs: `headrace status`."""
 
     refusal = Problem("source", "does not know its disks")
 
     @abstractmethod
     def log_spaces(self) -> Sequence[LogSpace]:
-        """Return the space of each log whose disk can be asked; without a network.
+        """Return the space of each log whose disk can be queried without a network.
 
         Called after `plan`. A log that cannot be read now is left out.
         """
@@ -341,7 +341,7 @@ class BulkReading(Capability):
 
     @abstractmethod
     def cut(self, parts: int) -> None:
-        """Use *parts* splits in place of those configured. Called once, before everything else."""
+        """Use *parts* splits instead of the configured ones. Called once, before other methods."""
 
     @abstractmethod
     def limit(
@@ -351,11 +351,11 @@ class BulkReading(Capability):
         tokens: Sequence[tuple[int, int]] = (),
         elapsed_ms: int = 0,
     ) -> None:
-        """Read only a part: nothing after *until*, and only keys in *tokens*.
+        """Limit reading: up to *until*, and to keys in *tokens*.
 
         A range of tokens excludes its first and includes its second; `plan` leaves out splits
         without any of them. Called once, before `plan` and `open`. Where age matters, *elapsed_ms*
-        pass at the end of the part, for any time of the clock.
+        pass at the end of the part, regardless of the clock.
 
         Raises:
             ConfigError: the source cannot be read up to a position.
@@ -374,24 +374,24 @@ class MicroBatches(BulkReading):
 
     @abstractmethod
     def ahead(self, position: Position | None, size_bytes: int) -> Position:
-        """Return the end of a part of about *size_bytes* that begins at *position*.
+        """Return the end of a part of about *size_bytes* that starts at *position*.
 
-        At most what is durable now, and not empty if there is anything to read. Found by names and
-        sizes, without opening files. `describe` shows the whole result, `moved` restores it from
-        that, and `limit` takes it.
+        The part is at most what is durable now, and not empty if anything can be read. Found by
+        names and sizes, without opening files. `describe` shows the whole result, `moved` restores
+        it from that, and `limit` accepts it.
         """
 
     @abstractmethod
     def divide(
         self, split: Split, position: Position | None, parts: int
     ) -> Mapping[str, Position | None]:
-        """Return where *parts* parts of *split*, or 1, begin, by name; *split* is at *position*.
+        """Return the start of each of *parts* parts, or of 1, of *split*, which is at *position*.
 
-        They are the splits of the same source after `cut` into that many times as many. They are
+        They are splits of the same source after `cut` into that many times as many splits. They are
         read separately and in parallel; `reunite` makes one position of their ends.
 
         Raises:
-            ConfigError: only a worker can read this source as it is configured.
+            ConfigError: with this configuration, only a worker can read the source.
 
         """
 
@@ -403,34 +403,35 @@ class MicroBatches(BulkReading):
         begun: Mapping[str, Position | None],
         ended: Mapping[str, Position],
     ) -> Position:
-        """Return the position of *split*, whose parts were read from *begun* to *ended*.
+        """Return the position of *split* after its parts were read from *begun* to *ended*.
 
         Its books continue from those of *position*, as if one reader had read all of it.
         """
 
 
 class LogSearch(Capability):
-    """It can find which parts of its logs a selection does not need: `headrace replay index`."""
+    """It can find parts of its logs that a selection does not need: `headrace replay index`."""
 
     refusal = Problem("source", "has no logs that can be indexed")
 
     @abstractmethod
     def search(self) -> int:
-        """Build the index that lets `spare` skip parts of the logs, in the context's `cache`.
+        """Build the index for `spare`, which skips parts of the logs, in the context's `cache`.
 
-        Searches only what is new; returns the number of these bytes. Blocking.
+        Searches only new parts. Returns the number of bytes searched. Blocking.
         """
 
     @abstractmethod
     def spare(self, tables: Collection[str], from_us: int | None, to_us: int | None) -> None:
-        """Skip, as far as `search` found, the parts without changes of these tables and times.
+        """Skip the parts that, by the index of `search`, have no changes of these tables and times.
 
-        Empty and None mean all; *to_us* is excluded. Other changes may come. Called before `open`.
+        Empty and None mean all; *to_us* is excluded. Other changes may still be read. Called before
+        `open`.
         """
 
 
 class LogFraming(BulkReading):
-    """Its logs can be read once for many splits: parts of logs first, then splits of what they had.
+    """Its logs can be read once for many splits: first parts of logs, then the splits' blocks.
 
     Both steps run in other processes, after `cut` and `limit` with the same arguments.
     """
@@ -439,27 +440,27 @@ class LogFraming(BulkReading):
 
     @abstractmethod
     def log_parts(self, positions: Sequence[Position | None], size_bytes: int) -> Sequence[bytes]:
-        """Cut what the logs hold into parts of about *size_bytes*, for `frame`.
+        """Divide the logs into parts of about *size_bytes*, for `frame`.
 
-        From the earliest of *positions* on, of which there is one for each split, or one for all.
-        Found by names and sizes; empty if the logs can be read for single splits only.
+        They start at the earliest of *positions*: one per split, or one for all. Found by names and
+        sizes; empty if the logs can only be read for single splits.
         """
 
     @abstractmethod
     def frame(
         self, log_parts: Sequence[bytes], splits: Sequence[str]
     ) -> Iterator[tuple[str, bytes]]:
-        """Read parts once; yield blocks of what *splits* need of them, each with its split.
+        """Read parts once. Yield the blocks that *splits* need of them, each with its split.
 
         Memory is bounded for parts of any size. Blocking.
         """
 
     @abstractmethod
     def read_framed(self, file: Path) -> None:
-        """Read one split from *file*, which holds all its blocks, in any order. Before `open`.
+        """Read one split from *file*, which has all its blocks in any order. Called before `open`.
 
-        When its reader is closed, another split can follow with a file of its own. Records,
-        positions and counters are those of a reader of the logs.
+        When its reader is closed, another split can follow, with its own file. Records, positions
+        and counters are those of a reader of the logs.
 
         Raises:
             HeadraceError: blocks are missing.
@@ -476,10 +477,10 @@ class TypedColumns(Capability):
 
     @abstractmethod
     def table_type(self, table: str) -> TableType:
-        """Return which typed columns the changes of *table* have: those that `Batch.typed` makes.
+        """Return the types of the columns that `Batch.typed` makes for changes of *table*.
 
         Raises:
-            ConfigError: the table is not one of it; the problem's key is `table`.
+            ConfigError: the source does not have the table; the problem's key is `table`.
 
         """
 
@@ -487,7 +488,7 @@ class TypedColumns(Capability):
     def typed_values(
         self, target: TableType, values: Sequence[Document], schema_texts: Mapping[bytes, str]
     ) -> TypedChanges:
-        """Return what `Batch.typed` does, of values in `cep44`.
+        """Return the result of `Batch.typed` for values in `cep44`.
 
         *schema_texts* has the text of each schema, by id.
         """
@@ -503,7 +504,7 @@ class FolderLogs(msgspec.Struct, frozen=True):
 class LogArchive(Capability):
     """It reads logs that are kept in folders, with several copies of the same changes.
 
-    The class methods change options: a job file's section `source`, as it was written.
+    The class methods change options: a job file's section `source`, unparsed.
     """
 
     refusal = Problem("source", "cannot be read log by log", "only a source with logs can")
@@ -513,7 +514,7 @@ class LogArchive(Capability):
     @classmethod
     @abstractmethod
     def of_folder(cls, folder: Path, options: Mapping[str, str]) -> FolderLogs:
-        """Return the options of a source that reads the logs in *folder*, with these of a user.
+        """Return the options of a source that reads the logs in *folder*, with a user's *options*.
 
         Raises:
             ConfigError: the folder does not exist; the problem's key is `path`.
@@ -523,7 +524,7 @@ class LogArchive(Capability):
     @classmethod
     @abstractmethod
     def log_by_log(cls, options: Options) -> Sequence[Options]:
-        """Return options for each log, of a source that reads this log alone."""
+        """Return, for each log, the options of a source that reads only this log."""
 
     @classmethod
     @abstractmethod
@@ -537,26 +538,26 @@ class LogArchive(Capability):
 
     @abstractmethod
     def flaws(self, *, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Finding]:
-        """Return what is missing from the logs, or is in them twice; does not read them.
+        """Return what is missing from the logs, or duplicated in them; does not read them.
 
-        The times, since 1970, bound when it was written.
+        The times, since 1970, limit when it was written.
         """
 
     @abstractmethod
     def stretches(
         self, position: Position | None, size_bytes: int
     ) -> Sequence[tuple[Position | None, Position]]:
-        """Cut what a single log holds after *position* into parts of about *size_bytes*.
+        """Divide a single log after *position* into parts of about *size_bytes*.
 
-        Each part is its begin and end, as `open` and `limit` take them; together they are the whole
-        log. Found by names and sizes; empty if there are several logs.
+        Each part is its start and end, for `open` and `limit`; together they are the whole log.
+        Found by names and sizes; empty if there are several logs.
         """
 
 
 class TableReading(Capability):
-    """It can also read what a table holds now: snapshots, `headrace backfill`, `reconcile`.
+    """It can also read the current rows of a table: snapshots, `headrace backfill`, `reconcile`.
 
-    The class methods get a job file's section `source`, as it was written.
+    The class methods get a job file's section `source`, unparsed.
     """
 
     refusal = Problem("source", "has no tables that can be read")
@@ -569,42 +570,42 @@ class TableReading(Capability):
     @classmethod
     @abstractmethod
     def of_table(cls, options: Options, table: str, *, page_rows: int = 0) -> Options:
-        """Return the section `source` of a job that reads *table*, with its `plugin`.
+        """Return the section `source` of a job that reads *table*, including its `plugin`.
 
-        It asks for *page_rows* at a time; 0: as many as it is made for.
+        It reads *page_rows* per page; 0 means its default.
         """
 
 
 class RowReading(Capability):
     """It can read single rows of its table now: `LATEST FROM SOURCE` in a SELECT of a history.
 
-    It also finds a partition, for a snapshot of it.
+    It also finds a partition, for its snapshot.
 
-    A source that `TableReading.of_table` describes offers it.
+    A source with options of `TableReading.of_table` offers it.
     """
 
     refusal = Problem("latest", "cannot read single rows")
 
     @abstractmethod
     def rows(self, keys: Sequence[Document], level: str) -> Batch:
-        """Return what the table holds of these rows, as changes; nothing of a row that is gone.
+        """Return the current rows with *keys*, as changes; no change for a missing row.
 
         *level* is the consistency level of the reads.
 
-        Each key has the columns of the primary key by name, with values as `SELECT JSON` shows
-        them. Without clustering columns it means the static columns of the partition.
+        Each key has the columns of the primary key by name, with values as in `SELECT JSON`.
+        Without clustering columns it means the static columns of the partition.
         """
 
     @abstractmethod
     def token_of(self, key: Document) -> int | None:
-        """Return the token of the partition with this key, whose columns *key* has, as in `rows`.
+        """Return the token of the partition with this *key*, whose columns are as in `rows`.
 
-        None: the table holds nothing of it.
+        None: the table has no rows of it.
         """
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cluster is to be read, as the service `cdc` of CEP-44's Sidecar says."""
+    """How a cluster is to be read, in the settings of the service `cdc` of CEP-44's Sidecar."""
 
     watermark_seconds: int
     max_commit_logs: int
@@ -620,9 +621,9 @@ class SidecarService(Capability):
     @classmethod
     @abstractmethod
     def of_service(cls, options: Options, settings: ServiceSettings) -> Options:
-        """Return a job file's section `source`, changed as the service says.
+        """Return a job file's section `source`, changed to match the *settings* of the service.
 
         Raises:
-            ConfigError: it cannot be done; the problem's key is that of the service.
+            ConfigError: that is impossible; the problem's key is that of the service.
 
         """

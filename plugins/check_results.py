@@ -1,4 +1,4 @@
-"""What sources and sinks report about themselves: values only."""
+"""Values that sources and sinks report about themselves."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -9,10 +9,10 @@ from headrace.plugins.errors import Disposition
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """What one part of a split has after a position: durable bytes, and the files they are in.
+    """The durable data of one part of a split after a position: bytes, and number of files.
 
-    `partition` is as in `Position.describe`. With a `problem` the part cannot be read now, and
-    the numbers mean nothing.
+    `partition` is as in `Position.describe`. With a `problem` the part cannot be read now, and the
+    numbers have no meaning.
     """
 
     partition: Mapping[str, str]
@@ -22,10 +22,10 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogSpace(msgspec.Struct, frozen=True, kw_only=True):
-    """What one log takes of its disk; None where something is not known.
+    """The disk space of one log; None where a value is unknown.
 
-    `partition` is as in `Position.describe`. It may grow up to `limit_bytes`, and as far as
-    `free_bytes` allow; `growth` is what was added lately, in bytes a second.
+    `partition` is as in `Position.describe`. The log may grow up to `limit_bytes`, as far as
+    `free_bytes` allow; `growth` is its recent growth in bytes per second.
     """
 
     partition: Mapping[str, str]
@@ -36,7 +36,7 @@ class LogSpace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def room_bytes(self) -> int | None:
-        """How much more it can take."""
+        """How many bytes it can still grow."""
         rooms = [] if self.free_bytes is None else [self.free_bytes]
         if self.limit_bytes is not None:
             rooms.append(max(0, self.limit_bytes - self.used_bytes))
@@ -44,15 +44,15 @@ class LogSpace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def full_in_seconds(self) -> float | None:
-        """How long its room lasts; None if it does not grow."""
+        """How long its space lasts; None if it does not grow."""
         room = self.room_bytes
         return room / self.growth if self.growth and room is not None else None
 
 
 class CheckResult(StrEnum):
-    """How a check ended.
+    """The result of a check.
 
-    WARNED does not stop a job, but may lose or delay something; UNKNOWN could not be determined.
+    WARNED does not stop a job, but changes may be lost or delayed; UNKNOWN could not be determined.
     """
 
     PASSED = "passed"
@@ -62,7 +62,7 @@ class CheckResult(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What one check of a source or a sink found out; a hint says what to do where it failed."""
+    """The result of one check of a source or a sink; after a failure, the hint says what to do."""
 
     check: str
     result: CheckResult
@@ -71,7 +71,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class TableWarning(msgspec.Struct, frozen=True):
-    """What a source does not deliver of a table, though it accepts it; the hint says what to do."""
+    """Changes of a table that a source accepts but does not deliver; the hint says what to do."""
 
     code: str
     message: str
@@ -79,9 +79,9 @@ class TableWarning(msgspec.Struct, frozen=True):
 
 
 class Nearness(msgspec.Struct, frozen=True):
-    """What a source reads without a network: `here`, of the places that `shares` are of.
+    """What a source reads without a network: `here`, among the places in `shares`.
 
-    `shares` says, by split and place, which part of a split can be read at a place, from 0 to 1.
+    `shares` is, by split and place, the part of a split that can be read at a place, from 0 to 1.
     """
 
     here: Sequence[str] = ()
@@ -89,10 +89,10 @@ class Nearness(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Record *index* of a delivery was not delivered, and what to do about it.
+    """Record *index* of a delivery was not delivered, and how to handle it.
 
-    With *at_once* it is sent again without a wait: the writer rejects it then.
-    *hint* says what to do where it is fatal.
+    With *at_once* it is sent again without a wait: the writer then rejects it. *hint* says what to
+    do if it is fatal.
     """
 
     index: int

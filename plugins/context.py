@@ -1,4 +1,4 @@
-"""What the framework provides to a plugin."""
+"""The context that the framework provides to a plugin."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +10,10 @@ from headrace.plugins.origin import NO_ORIGIN, Origin
 
 
 class Clock(Protocol):
-    """Time as plugins see it; tests drive it."""
+    """Time for plugins; tests control it."""
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds that never go back and count suspended time."""
+        """Return milliseconds that never decrease and include suspended time."""
 
     def wall_ms(self) -> int:
         """Return milliseconds since 1970; for display, never for decisions."""
@@ -21,13 +21,13 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the framework provides to a plugin.
+    """The context that the framework provides to a plugin.
 
     `job_key` is 16 secret bytes shared by all workers of a job: never log or publish it. A
-    *read_only* plugin leaves nothing behind that another process could notice. In the
-    folder `cache` a plugin may keep what it can rebuild; several processes use it at once. A job
-    that *resumes* has opened its sink before with this configuration: what a crash left is its own.
-    A sink gets the *origin* of the changes that it is to write.
+    *read_only* plugin leaves no traces that another process could notice. In the folder `cache` a
+    plugin may keep data that it can rebuild; several processes use it at once. A job that *resumes*
+    has opened its sink before with this configuration: remains of a crash are its own. A sink gets
+    the *origin* of the changes that it will write.
     """
 
     job: str

@@ -1,6 +1,6 @@
-"""The rules a source or a sink obeys.
+"""The rules for sources and sinks.
 
-The data plane is synchronous and pull-based: the framework asks a reader for batches and hands
+The data plane is synchronous and pull-based: the framework reads batches from a reader and passes
 them to a writer, on one thread per source object. Every call has a deadline; none may sleep.
 """
 
@@ -25,21 +25,21 @@ from headrace.plugins.records.record import Stored
 
 
 class Split(msgspec.Struct, frozen=True):
-    """A part of a source with an order and a position of its own; *split_id* never changes."""
+    """A part of a source with its own order and position; *split_id* never changes."""
 
     split_id: str
     description: str = ""
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a reader may return at once. It stops at the first bound it reaches.
+    """How much a reader may return at once. It stops at the first limit it reaches.
 
     With `commit_due` the reader also returns a batch if only the time in its position changed.
     Without `position_due` a batch with `more` may have no end; it is committed with a later batch.
     A reader returns an end before it returns Idle or Done, unless `end_may_wait`: then no batch
-    needs one, and a reader whose position alone moved may return Idle. The framework asks with
-    `position_due` before each commit. It may ask for the missing end alone, with `records_max` 0.
-    With `logs` only these are read; see `Realtime`.
+    needs one, and a reader of which only the position moved may return Idle. The framework reads
+    with `position_due` before each commit. It may request only the missing end, with `records_max`
+    0. With `logs` only these are read; see `Realtime`.
     """
 
     records_max: int = 5_000
@@ -52,16 +52,16 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """Nothing to read now: everything durable was read. Ask again after the tick.
+    """Nothing to read now: everything durable was read. Read again after the tick.
 
-    With `more` something is left that cannot be read yet; a run until idle waits for it.
+    With `more` some data cannot be read yet; a run until idle waits for it.
     """
 
     more: bool = False
 
 
 class Done(msgspec.Struct, frozen=True):
-    """Nothing more to read: a bounded source has ended."""
+    """Nothing to read any more: a bounded source has ended."""
 
 
 class CloseReason(StrEnum):
@@ -81,7 +81,7 @@ class Reader(ABC):
         """Return the next batch; a batch without records also moves the position."""
 
     def release(self, position: Position) -> None:
-        """Forget what lies before *position*, which is durable. Repeated until it returns (R1)."""
+        """Forget data before *position*, which is durable. Repeated until it returns (R1)."""
 
     def close(self, reason: CloseReason) -> None:
         """Release files and memory. Safe to call twice."""
@@ -101,7 +101,7 @@ class Source(ABC):
     """Which fields its changes have besides those that every change has; an object may set it."""
 
     def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
-        """Keep both; connect to nothing yet."""
+        """Keep both arguments; connect to nothing yet."""
         self.config = config
         self.context = context
 
@@ -111,10 +111,10 @@ class Source(ABC):
 
     @abstractmethod
     def open(self, split: Split, resume: Position | None) -> Reader:
-        """Start after *resume*, or at the source's start when None."""
+        """Start reading after *resume*; None is the start of the source."""
 
-    def gives_up(self, split_id: str) -> bool:  # noqa: ARG002 (for those that override this)
-        """Say whether the configuration no longer asks for a split that `plan` does not return.
+    def gives_up(self, split_id: str) -> bool:  # noqa: ARG002 (for overrides)
+        """Return whether the configuration dropped a split that `plan` does not return.
 
         Then the job continues without it, and its position is forgotten. Otherwise something is
         missing, and the job stops: `plan_changed`.
@@ -123,15 +123,15 @@ class Source(ABC):
 
     @classmethod
     def decode_position(cls, encoded: EncodedPosition) -> Position:
-        """Read what `Position.encode` wrote, also by an older version of this plugin."""
+        """Decode the result of `Position.encode`, also of an older version of this plugin."""
         return NumberPosition.decode(encoded)
 
     def backlog(
         self,
-        split: Split,  # noqa: ARG002 (for those that override this)
+        split: Split,  # noqa: ARG002 (for overrides)
         position: Position | None,  # noqa: ARG002
     ) -> Sequence[Backlog]:
-        """Return what is left to read after *position*; empty if this is not known."""
+        """Return the unread data after *position*; empty if this is unknown."""
         return ()
 
     def measures(self) -> Sequence[Measure]:
@@ -139,19 +139,19 @@ class Source(ABC):
         return ()
 
     def close(self) -> None:
-        """Release what the readers shared. Safe to call twice."""
+        """Release the resources that the readers shared. Safe to call twice."""
 
 
 class Settle(Protocol):
     """Reports the sink's result for one delivery. Called once, from any thread.
 
-    *delivered* has the indexes of the records that arrived, as the sink's own reports tell; a sink
-    that writes all at once passes `range(len(encoded))`. With those of the failures they must be
-    the indexes of the delivery, each once; otherwise the delivery is retried whole (R6).
+    *delivered* has the indexes of the records that arrived, as reported by the sink; a sink that
+    writes all at once passes `range(len(encoded))`. With those of the failures they must be the
+    indexes of the delivery, each once; otherwise the whole delivery is retried (R6).
     """
 
     def __call__(self, delivered: Collection[int], failures: Sequence[Failure] = ()) -> None:
-        """Report."""
+        """Report the result."""
 
 
 class Writer(ABC):
@@ -159,7 +159,7 @@ class Writer(ABC):
 
     @abstractmethod
     def submit(self, delivery: Delivery, settle: Settle) -> None:
-        """Take *delivery* and return soon; *settle* follows now or later.
+        """Take *delivery* and return soon; *settle* is called now or later.
 
         Raises:
             RetriableError: nothing of the delivery was taken; it is submitted again.
@@ -169,22 +169,22 @@ class Writer(ABC):
 
     @abstractmethod
     def drain(self, deadline_ms: int) -> bool:
-        """Wait until all is settled; return whether all is.
+        """Wait until all deliveries are settled. Return whether they are.
 
-        *deadline_ms* is when to return at the latest, on the clock of the context.
+        *deadline_ms* is the latest time to return, on the clock of the context.
         """
 
     def hurry(self, *, hurries: bool) -> None:
-        """Send records at once from now on or, without *hurries*, when more of them came."""
+        """Send records at once from now on or, without *hurries*, after collecting more."""
 
     def close(self) -> None:
-        """Close connections. What is unsettled stays unsettled. Safe to call twice."""
+        """Close connections. Unsettled deliveries stay unsettled. Safe to call twice."""
 
 
 class TransactionalWriter(Writer):
     """Writes one split so that its records become visible only with the state that covers them.
 
-    What was submitted since the last commit becomes visible when that state is committed with it,
+    Records submitted since the last commit become visible when that state is committed with them,
     or never. After FencedError a writer cannot be used again: the worker that continues must first
     claim the split again.
     """
@@ -200,9 +200,9 @@ class TransactionalWriter(Writer):
 
     @abstractmethod
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
-        """Fence every earlier writer of the split, drop what is uncommitted, read the entries.
+        """Fence every earlier writer of the split, drop uncommitted records, read the entries.
 
-        Returns the entries of the last commit, at *deadline_ms* at the latest. None: they cannot be
+        Returns the entries of the last commit, by *deadline_ms* at the latest. None: they cannot be
         read yet; call it again.
 
         Raises:
@@ -212,14 +212,15 @@ class TransactionalWriter(Writer):
 
     @abstractmethod
     def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
-        """Replace *entries* (None removes one) and make what was submitted visible, atomically.
+        """Replace *entries* (None removes one) and make submitted records visible, atomically.
 
-        Call it when everything submitted is settled. False: the outcome was not known at
+        Call it when everything submitted is settled. False: the outcome was unknown at
         *deadline_ms*; call it again with the same entries, and call nothing else before that.
 
         Raises:
-            AbortedError: nothing was committed, and what was submitted is dropped: `begin` again.
-            FencedError: a later writer has started, or the outcome cannot be found out.
+            AbortedError: nothing was committed, and the submitted records are dropped: `begin`
+                again.
+            FencedError: a later writer has started, or the outcome cannot be determined.
 
         """
 
@@ -235,12 +236,12 @@ class Sink(ABC):
     """Whether records that are read back have their keys."""
 
     def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
-        """Keep both; connect to nothing yet."""
+        """Keep both arguments; connect to nothing yet."""
         self.config = config
         self.context = context
 
     def encoding(self) -> Encoding:
-        """Return the form in which the writer takes its records."""
+        """Return the encoding of records that the writer expects."""
         return Encoding()
 
     def topic_of(self, table: str) -> str:
@@ -250,17 +251,17 @@ class Sink(ABC):
     def check(self) -> Sequence[Finding]:
         """Check whether the sink could write: connection, rights, places, sizes.
 
-        Writes and creates nothing. Returns within seconds; problems are returned, not raised.
+        It writes and creates nothing. It returns within seconds; problems are returned, not raised.
         """
         return [Finding("check", CheckResult.UNKNOWN, "this sink cannot be asked")]
 
     def parts(self, tables: Sequence[str], suffix: str = "") -> Sequence[str]:
-        """Return the parts of what was written of *tables*; each is read back separately.
+        """Return the parts of the written records of *tables*; each is read back separately.
 
-        With *suffix*: of what was written to topics that end with it.
+        With *suffix*, only those in topics whose names end with it.
 
         Raises:
-            ConfigError: what this sink wrote cannot be read back.
+            ConfigError: the records of this sink cannot be read back.
 
         """
         del tables, suffix
@@ -275,7 +276,7 @@ class Sink(ABC):
         """Connect, or start connecting.
 
         Raises:
-            MissingRequirementError: what it writes to cannot be reached or written.
+            MissingRequirementError: the target cannot be reached or written.
 
         """
 
@@ -285,7 +286,7 @@ class Sink(ABC):
         return False
 
     def home(self) -> str | None:
-        """Name where the states of splits are, exactly once, after a writer of any was opened.
+        """Name the place of the states of splits, exactly once, after opening a writer of any.
 
         Processes that return the same name may open the writers of a split, one after another. The
         empty name is that of any process on any machine. None: tasks of Spark may not do so.
@@ -293,18 +294,18 @@ class Sink(ABC):
         return None
 
     def open_split(self, split: str) -> TransactionalWriter:
-        """Return the writer of *split*, for a sink that is transactional; see `open`."""
+        """Return the writer of *split*, for a transactional sink; see `open`."""
         raise NotImplementedError(split)
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> Mapping[str, str]:
-        """Turn the host and path of a sink URI into options; its query keys are options already.
+        """Convert the host and path of a sink URI to options; its query keys are already options.
 
-        Without a method of its own a sink with the option `path` takes both as that. The URI has no
-        escapes any more; `path` begins with a slash, unless it is empty.
+        By default, a sink with the option `path` takes both as that. The URI is already unescaped;
+        `path` starts with a slash, unless it is empty.
 
         Raises:
-            ConfigError: the URI does not say what the sink needs to know.
+            ConfigError: the URI does not have what the sink needs.
 
         """
         if not host and not path:
@@ -317,7 +318,7 @@ class Sink(ABC):
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """A message that asks a job for something.
+    """A message that requests something from a job.
 
     `origin` is unique and stays the same when the message is read again.
     """
@@ -328,43 +329,42 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Signals(ABC):
-    """Reads the messages that ask a job for something. One thread uses it."""
+    """Reads the messages with requests to a job. Used by one thread."""
 
     @abstractmethod
     def take(self, seconds: float) -> Sequence[Signal]:
-        """Return what is there, in order; wait for the first one, so long at most.
+        """Return the available messages in order. Blocks up to *seconds* for the first.
 
         Raises:
-            MissingRequirementError: nothing can be read now. Call it again.
+            MissingRequirementError: messages cannot be read now. Call it again.
 
         """
 
     @abstractmethod
     def done(self, signal: Signal) -> None:
-        """Note that *signal* was followed: a later process does not get it again.
+        """Note that *signal* was executed: a later process does not get it again.
 
-        A process that dies before, or loses its part of the messages meanwhile, leaves it to be
-        read again.
+        If a process dies before, or loses its part of the messages, it is read again.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release what it has open. Safe to repeat."""
+        """Release its resources. Safe to repeat."""
 
 
 class SignalChannel(ABC):
-    """A sink where users can also send signals to a job inherits this."""
+    """A sink through which users can also send signals to a job inherits this."""
 
     @abstractmethod
     def signals(self) -> Signals | None:
-        """Return what reads them; None if the options name no place for signals.
+        """Return the reader of signals; None if the options name no place for them.
 
         Raises:
-            ConfigError: an option has a value that its client refuses.
+            ConfigError: the client rejects the value of an option.
 
         """
 
 
-# What the entry-point group `headrace.commands` holds: takes the arguments after the command's
-# name, returns the exit status. `headrace --help` shows the first line of its docstring.
+# An entry of the group `headrace.commands`: takes the arguments after the command's name, returns
+# the exit status. `headrace --help` shows the first line of its docstring.
 CommandMain = Callable[[Sequence[str]], int]

@@ -1,7 +1,7 @@
 """CQL text as tokens: for the statement language, for the shell, and for DDL.
 
-It knows no statement. One rule is not CQL's: a bare URI is a token, for `//` begins a comment in
-CQL and would cut `kafka://host` short.
+It knows no statement. One rule is not CQL's: a bare URI is a token, because `//` starts a comment
+in CQL and would truncate `kafka://host`.
 """
 
 import re
@@ -23,7 +23,7 @@ RESERVED_WORDS: Final = frozenset({
     "update", "use", "using", "view", "where", "with",
 })  # fmt: skip
 NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
-# What to say of a token that is OPEN, and the hint, by its first character.
+# The message for an OPEN token, and the hint, by its first character.
 NEVER_CLOSED: Final = {
     "'": ("the string is never closed", "end it with '; a quote inside is written ''"),
     '"': ("the name is never closed", 'end it with "; a quote inside is written ""'),
@@ -50,15 +50,15 @@ _TOKEN: Final = re.compile(
 
 
 class TokenKind(StrEnum):
-    """What a token is; the values are words for messages."""
+    """The kind of a token; the values are words for messages."""
 
     WORD = "word"
     NAME = "quoted name"
     STRING = "string"
-    NUMBER = "number"  # Begins as one: a duration and a blob do, too.
+    NUMBER = "number"  # Or a token that starts as one: a duration, a blob.
     UUID = "UUID"
     URI = "URI"
-    SYMBOL = "symbol"  # One character, also one that CQL does not know.
+    SYMBOL = "symbol"  # One character, even one that CQL does not use.
     OPEN = "text that is never closed"
     SPACE = "space"
     COMMENT = "comment"
@@ -66,10 +66,10 @@ class TokenKind(StrEnum):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """One token; *value* has its quotes removed, *start* and *end* bound it in the text.
+    """One token; *value* is without quotes, *start* and *end* are its bounds in the text.
 
-    *folded* is the value as Cassandra takes it: in lower case where it has no quotes. *keyword* is
-    the word in lower case, or the symbol; empty for other tokens.
+    *folded* is the value as Cassandra interprets it: in lower case if unquoted. *keyword* is the
+    word in lower case, or the symbol; empty for other tokens.
     """
 
     kind: TokenKind
@@ -90,7 +90,7 @@ def pieces(text: str, at: int = 0) -> Iterator[Token]:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Yield the tokens of *text*; the last one is END, where the one before it ends."""
+    """Yield the tokens of *text*; the last one is END, at the end of the one before it."""
     end = 0
     for found in _TOKEN.finditer(text):
         if found.lastgroup not in _BETWEEN:  # Half of a text: no tokens are made of these.
@@ -116,14 +116,14 @@ def _token(found: re.Match[str]) -> Token:
 class Cursor:
     """A place in the tokens of a text. Keywords are matched in any case, and only unquoted.
 
-    A text is taken apart as far as it is read: one that begins with a mistake costs nothing more.
+    Tokens are made as they are read: a text with an early mistake costs little.
     """
 
     def __init__(self, text: str) -> None:
-        """Stand before the first token."""
+        """Start before the first token."""
         self.text = text
         self._coming = tokens(text)
-        self._ahead: list[Token] = []  # Those behind the next one that were looked at.
+        self._ahead: list[Token] = []  # Tokens after the next one that were already made.
         self.token = next(self._coming)
         """The token that is read next."""
 
@@ -133,7 +133,7 @@ class Cursor:
         return self.token.kind is TokenKind.END
 
     def advance(self) -> Token:
-        """Step over the token here and return it. END is never left; what is not closed fails."""
+        """Skip the current token and return it. END stays; an unclosed token fails."""
         token = self.token
         if token.kind is TokenKind.OPEN:
             self.fail("")
@@ -142,7 +142,7 @@ class Cursor:
         return token
 
     def at(self, *keywords: str) -> bool:
-        """Say whether the next tokens are these words or symbols."""
+        """Return whether the next tokens are these words or symbols."""
         if self.token.keyword != keywords[0].lower():
             return False
         behind = keywords[1:]
@@ -154,7 +154,7 @@ class Cursor:
         return [token.keyword for token in ahead] == [keyword.lower() for keyword in behind]
 
     def accept(self, *keywords: str) -> bool:
-        """Step over these words or symbols if all of them are next."""
+        """Skip these words or symbols if all of them are next."""
         if not self.at(*keywords):
             return False
         for _ in keywords:
@@ -162,42 +162,42 @@ class Cursor:
         return True
 
     def expect(self, *keywords: str) -> None:
-        """Step over these words or symbols, which must be next."""
+        """Skip these words or symbols, which must be next."""
         for keyword in keywords:
             if not self.accept(keyword):
                 self.fail(f"expected {keyword.upper()!r}")
 
     def name(self, what: str) -> str:
-        """Step over *what*, an identifier, quoted or not, and return it as Cassandra stores it."""
+        """Skip *what*, an identifier, quoted or not. Return it as Cassandra stores it."""
         if self.token.kind not in (TokenKind.WORD, TokenKind.NAME):
             self.fail(f"expected {what}")
         return self.advance().folded
 
     def names(self, what: str) -> list[str]:
-        """Step over identifiers with commas between them, and return them."""
+        """Skip identifiers separated by commas, and return them."""
         names = [self.name(what)]
         while self.accept(","):
             names.append(self.name(what))
         return names
 
     def qualified(self, what: str) -> tuple[str, str]:
-        """Step over *what* with or without its keyspace; return both, the keyspace may be empty."""
+        """Skip *what*, with or without a keyspace. Return both; the keyspace may be empty."""
         name = self.name(what)
         return (name, self.name(what)) if self.accept(".") else ("", name)
 
     def at_statement(self) -> bool:
-        """Step over semicolons; say whether a statement follows."""
+        """Skip semicolons. Return whether a statement follows."""
         while self.accept(";"):
             pass
         return not self.at_end
 
     def end_statement(self) -> None:
-        """Step over the semicolon behind a statement; the last one may have none."""
+        """Skip the semicolon after a statement; the last one may have none."""
         if not self.at_end:
             self.expect(";")
 
     def assignment(self, what: str) -> tuple[str, str | dict[str, str]]:
-        """Step over the name of *what*, `=` and a constant or a map of constants; return both."""
+        """Skip the name of *what*, `=` and a constant or a map of constants. Return both."""
         name = self.name(what)
         self.expect("=")
         if not self.accept("{"):
@@ -217,12 +217,12 @@ class Cursor:
         return self.advance().folded
 
     def fail(self, message: str) -> NoReturn:
-        """Raise the error of those who read here: *message* names what was expected."""
+        """Raise the parser's error: *message* says what was expected."""
         raise ValueError(f"{message}, found {self.token.value!r}")
 
 
 def quote_name(name: str) -> str:
-    """Return *name* as CQL writes it: in double quotes only where it needs them."""
+    """Return *name* in CQL: in double quotes only if necessary."""
     if _BARE_NAME.fullmatch(name) and name not in RESERVED_WORDS:
         return name
     return quoted_name(name)
@@ -234,5 +234,5 @@ def quoted_name(name: str) -> str:
 
 
 def quoted_string(text: str) -> str:
-    """Return *text* as a string of CQL."""
+    """Return *text* as a CQL string."""
     return "'" + text.replace("'", "''") + "'"

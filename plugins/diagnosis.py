@@ -1,4 +1,4 @@
-"""The checks of `headrace doctor`: what sources, sinks and schema stores can find out."""
+"""The checks of `headrace doctor` by sources, sinks and schema stores."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,9 +9,9 @@ from headrace.plugins.check_results import Finding
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job is about: its tables, and for a schema store its subjects.
+    """The subject of the checks: a job's tables, and for a schema store its subjects.
 
-    Each subject has the tables whose schemas are published under it, as far as they are known.
+    Each subject has the tables whose schemas are published under it, as far as known.
     """
 
     tables: Sequence[str] = ()
@@ -21,8 +21,8 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 class Check(msgspec.Struct, frozen=True):
     """A check, shown in a *group* by its *name*.
 
-    `run` is called on a thread of its own, while other checks run. It may block, for seconds, and
-    writes nothing. An exception is shown as the result: checks do not hide each other.
+    `run` is called on its own thread, while other checks run. It may block for seconds, and writes
+    nothing. An exception is shown as the result: checks do not hide each other.
     """
 
     group: str
@@ -31,7 +31,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(ABC):
-    """A source, a sink or a schema store inherits it to offer checks beside the framework's."""
+    """Inherited by a source, a sink or a schema store that offers its own checks."""
 
     @abstractmethod
     def checks(self, about: Examined) -> Sequence[Check]:

@@ -1,4 +1,4 @@
-"""Plugins found by entry points. Listing imports nothing; a broken plugin hurts only itself."""
+"""Plugins found by entry points. Listing imports none; a broken plugin affects only itself."""
 
 import importlib
 import os
@@ -13,15 +13,15 @@ from headrace.plugins.errors import ConfigError, MissingRequirementError, Proble
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUPS_MAX: Final = 32  # Remembered; there are fewer.
-# The levels of the contract that a plugin may be written for: the oldest, and this headrace's own.
+GROUPS_MAX: Final = 32  # Cached; there are fewer.
+# The levels of the contract that a plugin may require: the oldest, and the current one.
 API_LEVEL_MIN: Final = 1
 API_LEVEL: Final = 1
-_NOT_WHERE: Final = ("<", str(Path(importlib.__file__).parent))  # Python's own way to a module.
+_NOT_WHERE: Final = ("<", str(Path(importlib.__file__).parent))  # Python's own import machinery.
 
 
 class ApiLevelError(MissingRequirementError):
-    """A plugin was written for a level of the contract that this headrace does not have."""
+    """A plugin requires a level of the contract that this headrace does not have."""
 
     code = "api_level"
 
@@ -32,12 +32,12 @@ def names(group: str) -> tuple[str, ...]:
 
 
 def load(group: str, name: str, *, key: str = "plugin") -> Any:  # noqa: ANN401 (the caller knows what a group holds)
-    """Import and return the plugin *name* of `headrace.<group>`, which the option *key* names.
+    """Import and return the plugin *name* of `headrace.<group>`; the option *key* names it.
 
     Raises:
-        ConfigError: there is none of that name, or there are two.
+        ConfigError: there is no plugin of that name, or there are two.
         MissingRequirementError: it is installed but cannot be imported.
-        ApiLevelError: it needs another level of the contract.
+        ApiLevelError: it requires another level of the contract.
 
     """
     found = [entry for entry in entries(group) if entry.name == name]
@@ -50,7 +50,7 @@ def load(group: str, name: str, *, key: str = "plugin") -> Any:  # noqa: ANN401 
         raise ConfigError([Problem(key, f"two plugins are named {name!r}", hint)])
     try:
         plugin = found[0].load()
-    except Exception as error:  # A stranger's module may raise anything.
+    except Exception as error:  # The module of a plugin may raise anything.
         raise MissingRequirementError(
             f"plugin {name!r} cannot be imported: {type(error).__name__}: {error}",
             place=_raised_at(error) or found[0].value,
@@ -61,8 +61,8 @@ def load(group: str, name: str, *, key: str = "plugin") -> Any:  # noqa: ANN401 
 
 
 def _raised_at(error: Exception) -> str:
-    """Return file and line of the plugin's code that raised *error*, if it came so far."""
-    import traceback  # noqa: PLC0415 (a broken plugin alone needs it)
+    """Return file and line of the plugin's code that raised *error*, if its code ran."""
+    import traceback  # noqa: PLC0415 (only for a broken plugin)
 
     frames = traceback.extract_tb(error.__traceback__)[1:]
     places = [f"{f.filename}:{f.lineno}" for f in frames if not f.filename.startswith(_NOT_WHERE)]
@@ -70,7 +70,7 @@ def _raised_at(error: Exception) -> str:
 
 
 def _check_level(entry: "EntryPoint", plugin: object) -> None:
-    """Refuse a plugin that declares a level which is not here; none declared means the first."""
+    """Raise ApiLevelError for a plugin with an unsupported level; the default is the first."""
     level = getattr(plugin, "api_level", API_LEVEL_MIN)
     if isinstance(level, int) and API_LEVEL_MIN <= level <= API_LEVEL:
         return
@@ -90,11 +90,11 @@ def entries(group: str) -> Sequence["EntryPoint"]:
 
 
 def _places() -> tuple[tuple[str, int], ...]:
-    """Return where distributions may lie, and when something there came or went last."""
+    """Return the places of distributions, with the time of the last change in each."""
     places = []
     for path in sys.path:
         try:
-            # A Path of each would take ten times as long, at each look for a plugin.
+            # A Path of each would take ten times as long, for each search of a plugin.
             places.append((path, os.stat(path or os.curdir).st_mtime_ns))  # noqa: PTH116
         except OSError:
             places.append((path, 0))
@@ -108,8 +108,8 @@ def _installed(group: str, places: tuple[tuple[str, int], ...]) -> Sequence["Ent
 
 @lru_cache(maxsize=1)
 def _scanned(places: tuple[tuple[str, int], ...]) -> Any:  # noqa: ANN401 (its class depends on Python's version)
-    """Look through all distributions, which takes tens of milliseconds: once for all groups."""
-    # Only here: its imports would delay each command, also those that look for no plugin.
+    """Scan all distributions, which takes tens of milliseconds: once for all groups."""
+    # Imported only here: it would delay each command, even one without plugins.
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     del places

@@ -1,7 +1,7 @@
 """Every error that headrace raises, grouped by how the framework handles it.
 
 A message says where, what was found and what was expected; the hint says what to do. The code is
-stable: logs, REST answers and the documentation name it. Nothing here knows a plugin.
+stable: logs, REST responses and the documentation use it. No plugin is mentioned here.
 """
 
 import difflib
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Disposition(StrEnum):
-    """What becomes of a record that was not delivered."""
+    """How to handle a record that was not delivered."""
 
     RETRY = "retry"
     REJECT = "reject"
@@ -23,7 +23,7 @@ class Disposition(StrEnum):
 class HeadraceError(Exception):
     """Base of all named errors; `code` names it, `exit_status` is the process's (1 to 4).
 
-    `restartable` says that what failed may succeed when it is restarted later.
+    `restartable`: the failed work may succeed when it is restarted later.
     """
 
     code: ClassVar[str] = "error"
@@ -38,7 +38,7 @@ class HeadraceError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        """Return `place: message`, then the hint on a line of its own."""
+        """Return `place: message`, then the hint on its own line."""
         text = f"{self.place}: {self.message}" if self.place else self.message
         return f"{text}\nhint: {self.hint}" if self.hint else text
 
@@ -51,7 +51,7 @@ class RetriableError(HeadraceError):
 
 
 class AbortedError(RetriableError):
-    """What was submitted since the last commit was dropped: continue from that commit.
+    """Records submitted since the last commit were dropped: continue from that commit.
 
     `at_once` says that no wait is needed: the record that caused it is rejected next time.
     """
@@ -61,7 +61,7 @@ class AbortedError(RetriableError):
 
 
 class FatalError(HeadraceError):
-    """Repeating is useless: the split stops and says why."""
+    """Repeating is useless: the split stops and reports why."""
 
     code = "fatal"
 
@@ -74,13 +74,13 @@ class FencedError(FatalError):
 
 
 class MiscountError(FatalError):
-    """Entries of a log were read, and not counted as what they are: none of them is committed."""
+    """Log entries were read but counted wrongly: none of them is committed."""
 
     code = "entries_missing"
     exit_status = 4
 
     def __init__(self, message: str, *, place: str = "") -> None:
-        """Say what to do about it, which is the same for all."""
+        """Set the hint, which is the same for all."""
         super().__init__(
             message,
             place=place,
@@ -96,7 +96,7 @@ class BadRecordError(HeadraceError):
 
 
 class LeaseLostError(HeadraceError):
-    """Another owner holds the split now: discard its state, submit nothing more (I2)."""
+    """Another owner has the split now: discard its state, submit nothing more (I2)."""
 
     code = "lease_lost"
 
@@ -118,9 +118,9 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def meant(given: str, known: Iterable[str] | Mapping[str, str], otherwise: str = "") -> str:
-    """Return a hint: which of *known* was probably meant by *given*, or else *otherwise*.
+    """Return a hint that suggests one of *known* for *given*, or else *otherwise*.
 
-    A mapping says how each of them is to be written.
+    A mapping has the written form of each.
     """
     near = difflib.get_close_matches(given, list(known), n=1)
     if not near:
@@ -129,15 +129,15 @@ def meant(given: str, known: Iterable[str] | Mapping[str, str], otherwise: str =
 
 
 class ConfigError(HeadraceError):
-    """A configuration that cannot be used, with every mistake found in it."""
+    """An unusable configuration, with every mistake found in it."""
 
     code = "config"
     exit_status = 2
 
     def __init__(self, problems: Iterable[Problem | str] | str, *, place: str = "") -> None:
-        """*problems* holds at least one; *place* names the job file, statement or request.
+        """*problems* has at least one; *place* names the job file, statement or request.
 
-        A string alone is a mistake that belongs to no single key.
+        A single string is a mistake without a key.
         """
         given = [problems] if isinstance(problems, str) else problems
         self.problems = tuple(Problem("", p) if isinstance(p, str) else p for p in given)
@@ -147,7 +147,7 @@ class ConfigError(HeadraceError):
 
 
 def error_text(error: HeadraceError) -> str:
-    """Return what commands print: for each mistake a line, and its hint on another."""
+    """Return the text that commands print: a line per mistake, and its hint on another."""
     problems = [Problem("", error.message, error.hint)]
     if isinstance(error, ConfigError):
         problems = list(error.problems)
@@ -160,7 +160,7 @@ def error_text(error: HeadraceError) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """Return how to install an extra of headrace, which is on no package index."""
+    """Return the command to install an extra of headrace, which is in no package index."""
     return (
         f"in a clone: pip install -e '.[{extra}]'; "
         f"from a wheel: pip install 'headrace-….whl[{extra}]'"

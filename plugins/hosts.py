@@ -1,7 +1,7 @@
-"""Hosts that a URI may name: one that can be read in two ways, or reaches in, is refused.
+"""Checks hosts in URIs: an ambiguous or internal one is rejected.
 
-What is written down is judged where it is given, with the forms that some resolvers take for
-addresses. What a name stands for may change: it is judged when a connection is made.
+Literal addresses are checked where they are given, including the forms that some resolvers accept.
+The addresses of a name may change: they are checked when a connection is made.
 """
 
 import ipaddress
@@ -13,12 +13,12 @@ from typing import Final
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _NUMBERS: Final = re.compile(r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)(?:\.(?:0[xX][0-9A-Fa-f]*|[0-9]+))*")
 _NAME_CHARS_MAX: Final = 253
-_V4: Final = 4  # Of IPv6 the loopback is reserved, too.
+_V4: Final = 4  # For IPv6, the loopback is reserved, too.
 _METADATA: Final = ("169.254.169.254", "fd00:ec2::254", "100.100.100.200")
 
 
 def host_problem(host: str) -> str:
-    """Return what is wrong with *host*, a name or an address without brackets; or nothing."""
+    """Return the problem of *host*, a name or an address without brackets; "" if it is valid."""
     if not host:
         return "is empty"
     if "%" in host:
@@ -33,9 +33,9 @@ def host_problem(host: str) -> str:
 
 
 def dialled_problem(host: str) -> str:
-    """Return what is wrong with an address that *host* stands for just now; or nothing.
+    """Return the problem of a current address of *host*; "" if all are valid.
 
-    Blocks while the name is looked up; a name that cannot be resolved is not reported here.
+    Blocks for the name lookup; a name that cannot be resolved is not reported here.
     """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -48,7 +48,7 @@ def dialled_problem(host: str) -> str:
 
 
 def address_problem(host: str) -> str:
-    """Return what is wrong with an address, or nothing."""
+    """Return the problem of an address; "" if it is valid."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

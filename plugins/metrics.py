@@ -1,7 +1,7 @@
-"""Numbers that a running process can be asked for, and their text as Prometheus reads it.
+"""Metrics of a running process, and their text for Prometheus.
 
-Each part returns measures of what it counts anyway. They are made at each request, on the thread of
-the caller, so making them only reads numbers and directories.
+Each part returns measures of its counters. They are made for each request, on the thread of the
+caller, so making them only reads numbers and directories.
 """
 
 from bisect import bisect_left
@@ -29,7 +29,7 @@ STAGE_SECONDS: Final = (
 
 
 class Kind(StrEnum):
-    """What a measure is: a counter only grows, until its process ends."""
+    """The kind of a measure: a counter only grows, until its process ends."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -37,26 +37,26 @@ class Kind(StrEnum):
 
 
 class Timing:
-    """How long something took, in seconds: how often, and how often less than each of *bounds*.
+    """Durations in seconds: their number, and the number below each of *bounds*.
 
     One thread observes, others read.
     """
 
     def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
-        """Nothing was observed yet."""
+        """Start without observations."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def observe(self, ms: float, times: int = 1) -> None:
-        """Note that it took *ms*, so many *times*."""
+        """Observe *ms*, *times* times."""
         seconds = ms / 1000
         self.counts[bisect_left(self.bounds, seconds)] += times
         self.sum += times * seconds
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """When so many *changes* came to each of the stages but the last; None: that is not known."""
+    """When *changes* came to each of the stages but the last; None if unknown."""
 
     changes: int
     times_ms: Sequence[float | None]
@@ -65,18 +65,18 @@ class Passed(msgspec.Struct, frozen=True):
 class Stages:
     """How long changes took from each of *names* to the next one.
 
-    What is negative, because clocks differ, counts as 0, and is counted in `negative`.
+    Negative times, from clock differences, count as 0, and are counted in `negative`.
     """
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        """Nothing was observed yet."""
+        """Start without observations."""
         steps = [f"{before}_to_{after}" for before, after in pairwise(names)]
         self.timings: Mapping[str, Timing] = {step: Timing(STAGE_SECONDS) for step in steps}
         self._steps = tuple(self.timings.items())
         self.negative: Counter[str] = Counter()
 
     def ended(self, passed: Iterable[Passed], now_ms: int) -> None:
-        """Note that *passed* have come to the last stage."""
+        """Note that *passed* reached the last stage."""
         for each in passed:
             times_ms = (*each.times_ms, now_ms)
             before = times_ms[0]
@@ -95,8 +95,8 @@ Across = Callable[[Sequence[float]], float]
 class Measure(msgspec.Struct, frozen=True):
     """One name with its samples, each by its labels; samples of a histogram are timings.
 
-    Names are Prometheus's: of a counter it ends with `_total`, and the unit comes before that.
-    *across* makes the job's number of those of its splits; None: the job has none.
+    Names are Prometheus's: a counter's ends with `_total`, after the unit. *across* combines the
+    numbers of a job's splits; None: the job has none.
     """
 
     name: str
@@ -117,9 +117,9 @@ def counter(name: str, doc: str, samples: Iterable[Sample]) -> Measure:
 
 
 def of_the_job(measures: Iterable[Measure]) -> Iterator[Measure]:
-    """Return *measures* without the label `split`: one number in place of those of all splits.
+    """Yield *measures* without the label `split`: one number for all splits.
 
-    Histograms are left as they are.
+    Histograms are unchanged.
     """
     for each in measures:
         numbers: dict[tuple[tuple[str, str], ...], list[float]] = {}
@@ -136,16 +136,16 @@ def of_the_job(measures: Iterable[Measure]) -> Iterator[Measure]:
 
 
 def exposition(measures: Iterable[Measure], **labels: str) -> bytes:
-    """Return *measures* in Prometheus's text format, each sample with these *labels* besides."""
+    """Return *measures* in Prometheus's text format, with these *labels* on each sample."""
     return encoded(families(measures, **labels))[0]
 
 
 def families(measures: Iterable[Measure], **labels: str) -> "list[Metric]":
-    """Return *measures* as the client has them; those of one name are one, as the first says.
+    """Return *measures* as metrics of the client; equal names are one, declared by the first.
 
     Counters with labels are left out while they are 0.
     """
-    # Only here: nothing else needs the package, and it takes a tenth of a second.
+    # Imported only here: no other module needs it, and it takes 0.1 s.
     from prometheus_client.core import Metric  # noqa: PLC0415
 
     found: dict[str, Metric] = {}
@@ -164,7 +164,7 @@ def families(measures: Iterable[Measure], **labels: str) -> "list[Metric]":
 def encoded(given: "Families", accept: str = "") -> tuple[bytes, str]:
     """Return *given* as text, and its media type; *accept* is the header of the request.
 
-    It is OpenMetrics where that is asked for, else Prometheus's text format.
+    It is OpenMetrics if the header asks for it, else Prometheus's text format.
     """
     from prometheus_client import CollectorRegistry  # noqa: PLC0415
     from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
@@ -176,7 +176,7 @@ def encoded(given: "Families", accept: str = "") -> tuple[bytes, str]:
 
 
 class _Given:
-    """The metrics, as the client collects them."""
+    """The metrics, for the client to collect."""
 
     def __init__(self, given: "list[Metric]") -> None:
         self._given = given

@@ -1,7 +1,7 @@
-"""What a source says about where its changes were read: its own fields of the envelope `cep44`.
+"""The origin of changes as a source reports it: its own fields of the envelope `cep44`.
 
 A source declares an `Origin` as `Source.origin`; headers, envelopes and the columns of a replay
-know its fields from there alone.
+know its fields only from there.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-# The fields of a change that do not belong to one source. The last five may be left out.
+# The fields of a change that are common to all sources. The last five may be left out.
 CHANGE_FIELDS: Final = (
     "timestampMicros",
     "operationType",
@@ -47,11 +47,11 @@ class SourceField(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DebeziumSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in the struct `source` of the envelope `debezium`, as its connector writes it.
+    """The content of the struct `source` in the envelope `debezium`, as its connector writes it.
 
-    *connector* and *db* are strings. `name` is taken from the change's field *name*, as a text.
-    *fields* follow those that every connector of Debezium has. With *snapshot* all records were
-    read from a table: their `op` is `r`, and `snapshot` is `true`.
+    *connector* and *db* are strings. `name` is the change's field *name*, as a text. *fields*
+    follow those that every connector of Debezium has. With *snapshot* all records were read from a
+    table: their `op` is `r`, and `snapshot` is `true`.
     """
 
     connector: str = "headrace"
@@ -67,11 +67,11 @@ class DebeziumSource(msgspec.Struct, frozen=True, kw_only=True):
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that the source adds to the envelope `cep44`, in the order of its schemas.
 
-    *fields* gives the type of each: `int`, `long` or `string`. Each can be asked for as a header,
-    and is a column of what a replay writes. `Record.origin` or `Record.value` has their values.
+    *fields* has the type of each: `int`, `long` or `string`. Each can be requested as a header, and
+    is a column in the output of a replay. `Record.origin` or `Record.value` has their values.
     *of_table* are the values of some of them in records that were read from a table, not a log.
-    *of_now* is a header of records with values that were asked for when they were read: another
-    reading of the source may find others.
+    *of_now* is a header of records with values that were queried at reading: another reading of the
+    source may find others.
     """
 
     fields: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -80,7 +80,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     of_now: str = ""
 
     def is_of_table(self, value: Mapping[str, object]) -> bool:
-        """Say whether a change with this *value* was read from a table."""
+        """Return whether a change with this *value* was read from a table."""
         constants = self.of_table.items()
         return bool(constants) and all(value.get(name) == each for name, each in constants)
 

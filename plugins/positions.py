@@ -1,4 +1,4 @@
-"""Where reading stopped and resumes: positions, as sources make them and stores keep them."""
+"""Positions, where reading stopped and resumes, as sources make them and stores keep them."""
 
 import re
 from abc import ABC, abstractmethod
@@ -20,10 +20,10 @@ class EncodedPosition(msgspec.Struct, frozen=True):
     """A position as bytes: a head, and immutable chunks that the head refers to by name.
 
     A store writes only the chunks it does not have, then replaces the head, then drops the chunks
-    the new head no longer lists. The same name always stands for the same bytes within one split.
-    Of the chunks named in `kept` only the split's own state in the store must have the bytes: a
-    position has such chunks only after a `Reader.release`. A store refuses a commit that keeps
-    chunks that do not exist (StateLostError). What it returns is whole.
+    that the new head no longer lists. Within one split, a name always means the same bytes. For the
+    chunks named in `kept`, only the split's own state in the store must have the bytes: a position
+    has such chunks only after a `Reader.release`. A store rejects a commit that keeps chunks that
+    do not exist (StateLostError). The positions that it returns are complete.
     """
 
     head: bytes
@@ -39,7 +39,7 @@ class EncodedPosition(msgspec.Struct, frozen=True):
 class TokenRange(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of a split: 64-bit numbers from *first* to the one before *behind*.
 
-    *number* is that of the split, from 1: CEP-44's table `cdc_state` has it.
+    *number* is that of the split, from 1, as in CEP-44's table `cdc_state`.
     """
 
     number: int
@@ -50,11 +50,10 @@ class TokenRange(msgspec.Struct, frozen=True, kw_only=True):
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a source that was lost before it was read (I10).
 
-    `partition`, `begin` and `end` are as `Position.describe` has them. `state` is `open` while it
-    stops the split, `accepted` by a user, `passed`, `mended`: the part was found again, or
-    `covered`: other parts of the source have what it held. `policy` is how it was passed.
-    `size_bytes` is how much was lost, 0 if that is unknown. Gaps of several splits with one `name`
-    are the same.
+    `partition`, `begin` and `end` are as in `Position.describe`. `state` is `open` while it stops
+    the split, `accepted` by a user, `passed`, `mended`: the part was found again, or `covered`:
+    other parts of the source have its content. `policy` is how it was passed. `size_bytes` is the
+    size of the loss, 0 if unknown. Gaps of several splits with one `name` are the same.
     """
 
     name: str
@@ -74,15 +73,15 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the job continues, or may continue, without what it held."""
+        """Whether the job continues, or may continue, without the lost content."""
         return self.state in (ACCEPTED, PASSED)
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was read, and is not published because copies of it are missing.
+    """A change that was read, and is not published because copies of it are missing.
 
-    `copies` say, by the name of a part, where those lie that were read; `missing` are the parts
-    that have none, of which `needed` copies in all are enough.
+    `copies` are the places of the copies that were read, by the name of a part; `missing` are the
+    parts without a copy. In all, `needed` copies are enough.
     """
 
     subject: str
@@ -93,14 +92,14 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Position(ABC):
-    """Where to resume: "after here". Opaque to the framework, made by a reader, never changed."""
+    """Where to resume: "after here". Opaque to the framework, made by a reader, immutable."""
 
     size_bytes: int = 0
     """About how much memory it holds until it is durable; large ones are committed early."""
 
     @abstractmethod
     def encode(self) -> EncodedPosition:
-        """Return the bytes that the source's `decode_position` reads back."""
+        """Return the bytes for the source's `decode_position`."""
 
     @abstractmethod
     def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
@@ -108,12 +107,12 @@ class Position(ABC):
 
     def moved(
         self,
-        partition: Mapping[str, str],  # noqa: ARG002 (for those that override this)
+        partition: Mapping[str, str],  # noqa: ARG002 (for overrides)
         offset: Mapping[str, int | str] | None,  # noqa: ARG002
     ) -> "Position":
         """Return this position with a part that `describe` shows moved to *offset*.
 
-        None moves the part to where a new split begins. Numbers may come as strings.
+        None moves the part to the start of a new split. Numbers may be strings.
 
         Raises:
             ConfigError: the part is unknown, or *offset* is not one of its offsets.
@@ -122,31 +121,31 @@ class Position(ABC):
         raise ConfigError([Problem("offset", "positions of this source cannot be moved")])
 
     def books(self) -> Mapping[str, int]:
-        """Return the source's own counters as of here (I3); names are dotted, lower case."""
+        """Return the source's own counters at this position (I3); names are dotted, lower case."""
         return {}
 
     def began(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str] | None]]:
-        """Return, as `describe` does, where reading started; None is the beginning."""
+        """Return where reading started, as in `describe`; None is the beginning."""
         return ()
 
     def contradictions(self) -> Sequence[str]:
-        """Return in words what this position holds that its own `books` deny (I3)."""
+        """Return descriptions of contradictions between this position and its own `books` (I3)."""
         return ()
 
     def waiting(self) -> Sequence[Waiting]:
-        """Return what waits for copies as of here, the longest waiting first."""
+        """Return the changes that wait for copies at this position, the longest waiting first."""
         return ()
 
     def gaps(self) -> Sequence[Gap]:
-        """Return the gaps that were met on the way here, the newest last; old ones go."""
+        """Return the gaps met so far, the newest last; old ones are dropped."""
         return ()
 
     def without_gaps(
         self,
-        names: Collection[str],  # noqa: ARG002 (for those that override this)
+        names: Collection[str],  # noqa: ARG002 (for overrides)
         policy: str,  # noqa: ARG002
     ) -> "Position":
-        """Return this position behind its open gaps of these *names*, to be passed by *policy*."""
+        """Return this position after its open gaps of these *names*, to be passed by *policy*."""
         return self
 
 
@@ -162,7 +161,7 @@ class NumberPosition(Position):
 
     @classmethod
     def decode(cls, encoded: EncodedPosition) -> "NumberPosition":
-        """Read the number back."""
+        """Decode the number."""
         return cls(int(encoded.head))
 
     def describe(self) -> Sequence[tuple[Mapping[str, str], Mapping[str, int | str]]]:
@@ -172,17 +171,17 @@ class NumberPosition(Position):
     def moved(
         self, partition: Mapping[str, str], offset: Mapping[str, int | str] | None
     ) -> "NumberPosition":
-        """Take another number."""
+        """Return a position with another number."""
         if partition:
             raise ConfigError([Problem("partition", f"has no part {dict(partition)}")])
         return NumberPosition(offset_numbers(offset or {"offset": 0}, "offset")[0])
 
 
 def offset_numbers(offset: Mapping[str, int | str], *names: str) -> Sequence[int]:
-    """Return the numbers of an offset map, which has just these names.
+    """Return the numbers of an offset map, which must have exactly these names.
 
     Raises:
-        ConfigError: with what is missing, unknown or no whole number from 0 to 2^63 - 1.
+        ConfigError: it lists what is missing, unknown or not a whole number from 0 to 2^63 - 1.
 
     """
     problems = [Problem(name, "is required") for name in names if name not in offset]

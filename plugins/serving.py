@@ -1,4 +1,4 @@
-"""What all HTTP servers of headrace have in common: who may call them, how, and for how long."""
+"""The common part of all HTTP servers of headrace: allowed hosts, limits, and timeouts."""
 
 import asyncio
 import ipaddress
@@ -12,9 +12,9 @@ from aiohttp import hdrs, web, web_response
 
 from headrace.plugins.errors import MissingRequirementError
 
-ARRIVAL_SECONDS_MAX: Final = 20.0  # For a body.
+ARRIVAL_SECONDS_MAX: Final = 20.0  # For a body to arrive.
 IDLE_SECONDS_MAX: Final = 60.0  # For the head of the first request, and between two requests.
-LINGER_SECONDS: Final = 2.0  # How long an unwanted body is read, so that the answer arrives.
+LINGER_SECONDS: Final = 2.0  # How long an unwanted body is read, so that the response arrives.
 STOP_SECONDS_MAX: Final = 60.0
 OPEN_FILES_MAX: Final = 65_536
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
@@ -22,13 +22,13 @@ _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<po
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?P<host>[^/?#]+)|null", re.IGNORECASE)
 _PORT_MAX: Final = 65_535
 
-# aiohttp would name its own version and Python's, and has no option for that. A middleware does not
-# see the answers to what is not HTTP.
+# aiohttp would send its own version and Python's, and has no option for that. A middleware does not
+# see responses to requests that are not HTTP.
 web_response.SERVER_SOFTWARE = "headrace"  # type: ignore[attr-defined]  # Not in its __all__.
 
 
 class CannotListenError(MissingRequirementError):
-    """A server cannot listen where it should."""
+    """A server cannot listen at its address."""
 
     code = "cannot_listen"
 
@@ -40,9 +40,9 @@ def runner_of(
     stop_seconds: float = STOP_SECONDS_MAX,
     decompress: bool = False,
 ) -> web.AppRunner:
-    """Return what runs *app*: with bounds, and without a log of accesses.
+    """Return a runner of *app*, with limits and without an access log.
 
-    What is under way when it ends has *stop_seconds*.
+    When it ends, running requests have *stop_seconds*.
     """
     _allow_open_files()
     return web.AppRunner(
@@ -59,7 +59,7 @@ def runner_of(
 async def listen(
     runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> tuple[str, int]:
-    """Let *runner* listen, and return where; port 0 is any that is free.
+    """Start listening with *runner*, and return the address; port 0 is any free port.
 
     Raises:
         CannotListenError: it cannot listen there.
@@ -79,7 +79,7 @@ async def listen(
 
 
 def _allow_open_files() -> None:
-    """Let this process open as many files as it may, so that idle connections do not fill it.
+    """Raise this process's limit of open files, so that idle connections do not exhaust it.
 
     The usual limit is 1,024 for the sake of programs that call select(); headrace does not.
     """
@@ -90,11 +90,11 @@ def _allow_open_files() -> None:
 
 
 class Hosts:
-    """The names by which a server may be called.
+    """The accepted values of the Host header of a server.
 
-    A page elsewhere can let its own name point to this machine and then ask as if it came from
-    here. It cannot do so with an address, so addresses are always accepted. `*.example.com` stands
-    for all names that have one label more, as in certificates.
+    A web page can let its own name resolve to this machine and then send requests as if from here.
+    It cannot do so with an address, so addresses are always accepted. `*.example.com` matches all
+    names with one more label, as in certificates.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -102,7 +102,7 @@ class Hosts:
         self._names = {name.strip("[]").lower() for name in (*LOOPBACK, *names)}
 
     def refusal(self, request: web.BaseRequest) -> tuple[int, str] | None:
-        """Return the status and the reason to refuse *request* with; None where there is none."""
+        """Return the status and the reason for rejecting *request*; None to accept it."""
         host = request.headers.get(hdrs.HOST, "")
         name = _name_in(host)
         if name is None:
@@ -137,7 +137,7 @@ async def arrived(request: web.Request, bytes_max: int) -> bytes:
 
 
 def _name_in(host: str) -> str | None:
-    """Return the name in `name:port`, in lower case and without brackets; None if it is neither."""
+    """Return the name in `name:port`, in lower case and without brackets; None if malformed."""
     match = _HOST.fullmatch(host)
     if match is None or int(match["port"] or 0) > _PORT_MAX:
         return None

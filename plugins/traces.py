@@ -1,13 +1,13 @@
-"""What a job leaves beside what it reads, so that it is not disposed of."""
+"""The notes that a job leaves beside its data, so that it is not disposed of."""
 
 import msgspec
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A note that a job left at *place* of what its split needs there.
+    """A note of a job at *place* about the data that its split needs there.
 
-    `state` stands for the state of the job that wrote it and is `mine` or another's; `begun` says
-    that the split has committed something, `age_seconds` when the note was written last.
+    `state` represents the state of the job that wrote it, and is `mine` or another's; `begun`: the
+    split has committed something; `age_seconds` is the time since the note was written.
     """
 
     place: str

@@ -1,4 +1,4 @@
-"""The parser of a command's arguments: its errors are named, and say what was probably meant."""
+"""The parser of a command's arguments: its errors are named, and suggest corrections."""
 
 import argparse
 import re
@@ -17,13 +17,13 @@ _CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Prints one line and a hint for a mistake, as all other errors are."""
+    """Reports a mistake as one line and a hint, like all other errors."""
 
-    #: What is said of arguments that the command does not take, unless one is near them.
+    #: The hint for arguments that the command does not have, unless one is similar.
     unknown_hint: str = ""
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong and end the process with 2."""
+        """Print the error and end the process with status 2."""
         of_unknown = self.unknown_hint if message.startswith(_UNKNOWN) else ""
         hints = [
             _meant(self, message) or _missing(self, message) or of_unknown,
@@ -35,7 +35,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _meant(parser: argparse.ArgumentParser, message: str) -> str:
-    """Return what was probably meant; nothing where that cannot be said."""
+    """Return a suggested correction, or nothing."""
     if unknown := _FLAG.search(message):
         word, known = unknown[1], [*_flags(parser)]
     elif choice := _CHOICE.search(message):
@@ -46,7 +46,7 @@ def _meant(parser: argparse.ArgumentParser, message: str) -> str:
 
 
 def _missing(parser: argparse.ArgumentParser, message: str) -> str:
-    """Return what the first missing argument may be, if there is a choice."""
+    """Return the choices of the first missing argument, if it has any."""
     if not message.startswith(_REQUIRED):
         return ""
     first = message.removeprefix(_REQUIRED).split(", ")[0]
@@ -57,7 +57,7 @@ def _missing(parser: argparse.ArgumentParser, message: str) -> str:
 
 
 def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the flags of *parser* and of the commands below it."""
+    """Yield the flags of *parser* and its subcommands."""
     for action in parser._actions:  # noqa: SLF001 (argparse has no other way)
         yield from action.option_strings
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 (nor here)

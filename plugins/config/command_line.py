@@ -1,4 +1,4 @@
-"""Options that a config class declares, as arguments of a command."""
+"""The options of a config class, as arguments of a command."""
 
 import argparse
 import typing
@@ -26,8 +26,8 @@ def add_options(
 ) -> None:
     """Add the options of *config_class*: `hold.min_free` as `--hold-min-free`.
 
-    *positional* are those that are given without their name, in this order, if the class has
-    them, and what stands for each in the help.
+    *positional* are the options, in this order, that are given without a flag, if the class has
+    them, and the name of each in the help.
     """
     hints = typing.get_type_hints(config_class)
     options = declared_options(config_class)
@@ -47,11 +47,11 @@ def add_options(
 
 
 def config_of(config_class: type[C], given: argparse.Namespace) -> C:
-    """Return the config that the arguments in *given* say; references to secrets are resolved.
+    """Return the config of the arguments in *given*; references to secrets are resolved.
 
     Raises:
-        ConfigError: with every mistake found, each under its flag.
-        SecretUnavailableError: a reference leads to nothing.
+        ConfigError: it lists every mistake, under its flag.
+        SecretUnavailableError: a reference cannot be resolved.
 
     """
     options = declared_options(config_class)
@@ -74,12 +74,12 @@ def config_of(config_class: type[C], given: argparse.Namespace) -> C:
 
 
 def flag_of(key: str) -> str:
-    """Return what the option *key* is called on the command line."""
+    """Return the flag of the option *key*."""
     return "--" + key.replace(".", "-").replace("_", "-")
 
 
 def _form(key: str, kind: object, declared: Option) -> str | None:
-    """Return what the help shows for a value; None for the option's name."""
+    """Return the placeholder of a value in the help; None for the option's name."""
     if declared.choices:
         return f"{{{','.join(declared.choices)}}}"
     if declared.secret:

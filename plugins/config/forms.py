@@ -1,4 +1,4 @@
-"""What is derived from a declaration of options besides the check: forms, schemas, tables. Pure."""
+"""Forms, schemas and tables that are derived from a declaration of options. Pure."""
 
 import dataclasses
 import types
@@ -11,14 +11,14 @@ import msgspec
 from headrace.plugins.config.options import Option, declared_options, parse_config
 from headrace.plugins.errors import ConfigError, Problem
 
-# What Kafka Connect calls the types of options; clients know no others.
+# Kafka Connect's names of types; its clients know no others.
 _CONNECT_TYPES: Final[Mapping[object, str]] = {
     bool: "BOOLEAN",
     int: "LONG",
     float: "DOUBLE",
     tuple: "LIST",
 }
-_HIDDEN: Final = "PASSWORD"  # Connect's type of an option whose value is not shown.
+_HIDDEN: Final = "PASSWORD"  # Connect's type of an option whose value is hidden.
 _JSON_TYPES: Final[Mapping[object, str]] = {
     bool: "boolean",
     int: "integer",
@@ -29,7 +29,7 @@ _JSON_TYPES: Final[Mapping[object, str]] = {
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """An option as forms and lists show it. `kind` is one of Kafka Connect's nine types."""
+    """An option in forms and lists. `kind` is one of Kafka Connect's nine types."""
 
     key: str
     kind: str
@@ -43,7 +43,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckedOption(msgspec.Struct, frozen=True):
-    """A key, what was given for it, and what is wrong with that.
+    """A key, its given value, and the errors in it.
 
     The value is None for a secret, and for a key that is not declared: it may hold a secret.
     """
@@ -55,7 +55,7 @@ class CheckedOption(msgspec.Struct, frozen=True):
 
 
 def definitions(config_class: type, *, group: str = "") -> list[Definition]:
-    """Return the options of *config_class* one by one; those by pattern have no definition."""
+    """Return the options of *config_class*; those by pattern have no definition."""
     hints = typing.get_type_hints(config_class)
     found: list[Definition] = []
     for key, (field, declared) in declared_options(config_class).items():
@@ -86,9 +86,9 @@ def check_options(
     group: str = "",
     problems: Sequence[Problem] = (),
 ) -> list[CheckedOption]:
-    """Return every option and every key of *given*, with all that is wrong with it.
+    """Return every option and every key of *given*, with its errors.
 
-    *problems* are mistakes that were found elsewhere, and are shown with the others.
+    *problems* are mistakes that were found elsewhere, shown with the others.
     """
     found = list(problems)
     try:
@@ -112,7 +112,7 @@ def check_options(
 
 
 def json_schema(config_class: type, *, title: str = "") -> dict[str, Any]:  # Any: JSON.
-    """Return the JSON Schema of a configuration whose values have types, as YAML's and JSON's."""
+    """Return the JSON Schema of a configuration with typed values, as from YAML or JSON."""
     hints = typing.get_type_hints(config_class)
     properties: dict[str, Any] = {}
     patterns: dict[str, Any] = {}
@@ -177,7 +177,7 @@ def _property(
 
 
 def _reported(problem: Problem, value: str | None) -> str:
-    """Say what is wrong in the words that users of Kafka Connect know."""
+    """Return the problem in the words of Kafka Connect."""
     hint = f" ({problem.hint})" if problem.hint else ""
     if problem.message == "is required":
         return f'Missing required configuration "{problem.key}" which has no default value.'
@@ -188,13 +188,13 @@ def _reported(problem: Problem, value: str | None) -> str:
 
 
 def is_required(field: dataclasses.Field[Any]) -> bool:
-    """Say whether an option must be given."""
+    """Return whether an option must be given."""
     missing = dataclasses.MISSING
     return field.default is missing and field.default_factory is missing
 
 
 def default_of(field: dataclasses.Field[Any]) -> str | None:
-    """Return the default of an option as text; None where there is none."""
+    """Return the default of an option as text; None without a default."""
     if field.default is dataclasses.MISSING or field.default is None:
         return None
     if isinstance(field.default, tuple):
@@ -209,7 +209,7 @@ def _connect_type(hint: object, declared: Option) -> str:
 
 
 def plain_type(hint: object) -> tuple[object, bool]:
-    """Return the type without `| None`, and whether None was there."""
+    """Return the type without `| None`, and whether it had `| None`."""
     optional = isinstance(hint, types.UnionType)
     if isinstance(hint, types.UnionType):
         (hint,) = (arm for arm in typing.get_args(hint) if arm is not types.NoneType)

@@ -1,7 +1,8 @@
 """Options declared once, on a frozen dataclass; everything else is derived from the declaration.
 
-A plugin author writes `path: str = option("Where to write.")` and gets coercion from strings,
-bounds, choices, all errors at once with a "did you mean", and the table for the documentation.
+A plugin author writes `path: str = option("Where to write.")` and gets conversion from strings,
+bounds, choices, a report of all errors at once with suggestions, and the table for the
+documentation.
 """
 
 import dataclasses
@@ -25,13 +26,13 @@ _BOOLEANS: Final = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
 }
-_CLASSES_MAX: Final = 64  # Whose options and types are kept; a process has fewer.
+_CLASSES_MAX: Final = 64  # Classes whose options and types are cached; a process has fewer.
 _SHOWN_MAX: Final = 80  # Characters of a wrong value that an error repeats.
 _LISTED_MAX: Final = 12  # Names of options that a hint lists.
 NOT_AN_OPTION: Final = "is not an option"
 _DURATIONS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-# What one of each unit of an option is, in ms or bytes.
+# The size of each unit, in ms or bytes.
 _UNITS: Final[Mapping[str, tuple[Mapping[str, int], int]]] = {
     "ms": (_DURATIONS, 1),
     "seconds": (_DURATIONS, 1_000),
@@ -43,7 +44,7 @@ _IN_KEY: Final = re.compile(rf"(?:^|[._])({'|'.join(_UNITS)})(?:[._]|$)")
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """The declaration of one option; see `option` for what each part means."""
+    """The declaration of one option; see `option` for the fields."""
 
     doc: str
     name: str = ""
@@ -72,23 +73,23 @@ def option(  # noqa: PLR0913 (each argument is one property of an option)
     unit: str = "",
     writes: bool = False,
     reads: bool = False,
-) -> Any:  # noqa: ANN401 (what a dataclass field is to a type checker)
+) -> Any:  # noqa: ANN401 (a dataclass field, to a type checker)
     """Declare the option of a dataclass field; without *default* it must be given.
 
-    *name* is the key where it cannot be the field's name (`bootstrap.servers`). *minimum* and
+    *name* is the key if it cannot be the field's name (`bootstrap.servers`). *minimum* and
     *maximum* are inclusive. *keys_allowed* is a regular expression: the field, a mapping of
     strings, then takes every key that matches it and belongs to no other field; *keys_known* are
-    those of them that a hint may name. The value of a *secret* option is in no message and no
-    `repr`. An option that *writes* or *reads* is the path of a file or a folder that is written to
-    or read: in statements and requests it must lie below the folders that the worker's file allows.
+    those that a hint may suggest. The value of a *secret* option is in no message and no `repr`. An
+    option that *writes* or *reads* is the path of a file or a folder that is written or read: in
+    statements and requests it must be below the folders that the worker's file allows.
 
-    A number whose key says its unit (`linger.ms`, `size_bytes`, `wait_seconds`) may be written with
-    one: `500ms`, `2h`, `16MiB`. Another one may have a *unit* (`ms`, `seconds`, `bytes`,
-    `kbytes`) in which the field is, and must be written with one.
+    A number whose key names its unit (`linger.ms`, `size_bytes`, `wait_seconds`) may be written
+    with a unit: `500ms`, `2h`, `16MiB`. Another number may have a *unit* (`ms`, `seconds`, `bytes`,
+    `kbytes`), which is that of the field, and must then be written with a unit.
 
     A field is a `str`, `int`, `float`, `bool`, `tuple[str, ...]` (a list, or a text with commas), a
-    mapping, or an `object`, which is not looked at; `| None` makes the empty text, and nothing at
-    all, mean None.
+    mapping, or an `object`, which is not checked; with `| None`, an empty text or no value means
+    None.
     """
     declared = Option(
         doc=doc,
@@ -118,11 +119,11 @@ def parse_config(
 ) -> C:
     """Check and convert *given* to an instance of *config_class*.
 
-    Values may be strings, as Kafka Connect sends them, or what YAML and JSON made of them. With
-    *name*, hints say that `headrace options NAME` lists the options.
+    Values may be strings, as from Kafka Connect, or values from YAML and JSON. With *name*, hints
+    say that `headrace options NAME` lists the options.
 
     Raises:
-        ConfigError: with every mistake found, each under its key.
+        ConfigError: it lists every mistake, under its key.
 
     """
     problems: list[Problem] = []
@@ -147,7 +148,7 @@ def parse_config(
             return config_class(**values)
         except ConfigError as error:  # A cross-field check in __post_init__.
             problems += error.problems
-        except Exception as error:  # noqa: BLE001 (a stranger's check)
+        except Exception as error:  # noqa: BLE001 (a check of a plugin)
             text = without_secrets(values, str(error), config_class)
             message = f"{config_class.__qualname__} raised {type(error).__name__}: {text}"
             problems.append(Problem("", message, "its checks should raise ConfigError"))
@@ -159,7 +160,7 @@ def without_secrets(
     text: str,
     config_class: type | None = None,
 ) -> str:
-    """Return *text* with stars in the place of each secret of *config* that is in it."""
+    """Return *text* with each secret of *config* in it replaced by stars."""
     values = config if isinstance(config, Mapping) else vars_of(config)
     for field, declared in declared_options(config_class or type(config)).values():
         value = values.get(field.name)
@@ -182,8 +183,8 @@ def _declared_options(config_class: type) -> Mapping[str, tuple[dataclasses.Fiel
     return {declared.name or f.name: (f, declared) for f, declared in found}
 
 
-# Each field takes some microseconds. Typed: to mypy, a class of instances without
-# a hash has none either.
+# Each field takes some microseconds. Typed: to mypy, a class whose instances have no hash has none
+# either.
 declared_options: Final[Callable[[type], Mapping[str, tuple[dataclasses.Field[Any], Option]]]] = (
     functools.lru_cache(maxsize=_CLASSES_MAX)(_declared_options)
 )
@@ -195,7 +196,7 @@ _hints_of: Final[Callable[[type], Mapping[str, Any]]] = functools.lru_cache(maxs
 def _unknown(
     key: str, fields: Mapping[str, tuple[dataclasses.Field[Any], Option]], name: str
 ) -> Problem:
-    """Return the problem of an unknown key: its hint names one option, or says where all are."""
+    """Return the problem of an unknown key: its hint suggests an option, or where to find all."""
     named = [key for key, (_, declared) in fields.items() if not declared.keys_allowed]
     by_pattern = [key for _, declared in fields.values() for key in declared.keys_known]
     near = meant(key, named + by_pattern)
@@ -229,9 +230,9 @@ def _convert(
 
 
 def shown(raw: object) -> str:
-    """Return a wrong value for a message. What is inside a mapping or a list is not repeated.
+    """Return a wrong value for a message, without the content of a mapping or a list.
 
-    What is inside is not declared, so it may be a secret.
+    The content is not declared, so it may be a secret.
     """
     if isinstance(raw, Mapping):
         return "a mapping"
@@ -239,7 +240,7 @@ def shown(raw: object) -> str:
 
 
 class _UnfitError(Exception):
-    """A value does not fit; *expected* is what would have fitted."""
+    """A value does not fit; *expected* describes values that do."""
 
     def __init__(self, expected: str, hint: str = "") -> None:
         super().__init__(expected)
@@ -255,7 +256,7 @@ def _boolean(raw: object, _: Option) -> bool:
 
 
 def _in_unit(key: str, raw: object, declared: Option) -> object:
-    """Return a quantity as a number of the option's unit; what is none, as it is."""
+    """Return a quantity as a number of the option's unit; other values unchanged."""
     unit = declared.unit or unit_in(key)
     found = quantity(str(raw), unit) if unit else None
     if found is not None:
@@ -336,13 +337,13 @@ _CONVERTERS: Final[Mapping[object, Callable[[object, Option], object]]] = {
 
 
 def unit_in(key: str) -> str:
-    """Return the unit that the name of an option says, as `ms` in `linger.ms`; or nothing."""
+    """Return the unit in the name of an option, such as `ms` in `linger.ms`; or nothing."""
     found = _IN_KEY.findall(key)
     return str(found[-1]) if found else ""
 
 
 def quantity(text: str, unit: str) -> Decimal | None:
-    """Return how many of *unit* the text says, or None when it says no quantity of its kind."""
+    """Return the number of *unit* in the text; None if it is not a quantity of this kind."""
     match = _QUANTITY.fullmatch(text.strip())
     scale, one = _UNITS[unit]
     if match is None or match[2] not in scale:
@@ -351,5 +352,5 @@ def quantity(text: str, unit: str) -> Decimal | None:
 
 
 def examples(unit: str) -> str:
-    """Return what quantities of *unit* look like."""
+    """Return examples of quantities of *unit*."""
     return "500ms, 10s, 2h" if _UNITS[unit][0] is _DURATIONS else "64KiB, 16MiB, 4GiB"

@@ -12,7 +12,7 @@ FALLBACK, BLOCK, FAIL = "fallback", "block", "fail"
 
 @dataclass(frozen=True, kw_only=True)
 class RealtimeOptions:
-    """A source that offers `Realtime` inherits its options from this."""
+    """The options of a source that offers `Realtime`; its config class inherits them."""
 
     mode: str = option(
         "How logs are read: log, at each tick in large batches, or realtime, as they are written.",

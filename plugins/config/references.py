@@ -1,8 +1,8 @@
-"""References to secrets: `${env:NAME}`, `${file:PATH:KEY}`, and what else a provider answers to.
+"""References to secrets: `${env:NAME}`, `${file:PATH:KEY}`, and those of other providers.
 
-What is stored and shown is the reference. It is resolved where the secret is used, when it is
-used; what comes out must be neither stored, shown nor logged. Providers are found by the word
-before the colon in the entry-point group `headrace.secrets`.
+Only the reference is stored and shown. It is resolved where the secret is used, at that time; the
+secret must not be stored, shown or logged. Providers are found by the word before the colon in the
+entry-point group `headrace.secrets`.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from headrace.plugins.discovery import load, names
 from headrace.plugins.errors import ConfigError, MissingRequirementError, Problem
 
-# What the group holds: takes what stands behind the colon, returns the secret, or raises
+# An entry of the group: takes the text after the colon, returns the secret, or raises
 # SecretUnavailableError with the reason.
 SecretProvider = Callable[[str], str]
 
@@ -21,22 +21,22 @@ _REFERENCE: Final = re.compile(r"\$\{([a-z][a-z0-9_-]*):([^{}\s]+)\}")
 
 
 class SecretUnavailableError(MissingRequirementError):
-    """A reference leads to nothing on this machine. No message holds any part of a secret."""
+    """A reference cannot be resolved on this machine. No message contains any part of a secret."""
 
     code: ClassVar[str] = "secret_unavailable"
 
 
 def is_reference(value: str) -> bool:
-    """Say whether the whole of *value* is one reference to an installed provider."""
+    """Return whether all of *value* is one reference to an installed provider."""
     match = _REFERENCE.fullmatch(value)
     return match is not None and match[1] in names(_GROUP)
 
 
 def resolve(reference: str, *, place: str) -> str:
-    """Return what *reference* refers to; *place* is the option it is given for. May read a file.
+    """Return the secret of *reference*; *place* is the option with the reference. May read a file.
 
     Raises:
-        SecretUnavailableError: it leads to nothing.
+        SecretUnavailableError: it cannot be resolved.
         ConfigError: it is a secret itself, or anything else that is not a reference.
 
     """
@@ -55,8 +55,8 @@ def resolve(reference: str, *, place: str) -> str:
 
 
 def literal_problem(key: str) -> Problem:
-    """Return the mistake of writing a secret down for the option *key*, and what to write."""
+    """Return the problem of a literal secret in the option *key*, with a correct form."""
     word = key.lstrip("-")
-    variable = "HEADRACE_SECRET_" + re.sub(r"\W", "_", word).upper()  # As statements may name it.
+    variable = "HEADRACE_SECRET_" + re.sub(r"\W", "_", word).upper()  # Usable in statements.
     hint = f"refer to it: '${{env:{variable}}}' or '${{file:/path:{word}}}'"
     return Problem(key, "is a secret and cannot be written down here", hint)

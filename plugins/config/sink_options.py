@@ -1,4 +1,4 @@
-"""Options that every sink may take, because the framework does what they ask for."""
+"""Options that every sink may have, because the framework implements them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ LARGE_POLICIES: Final = ("dlq", "fail", "truncate", "chunk", "claim-check")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Inherit a sink's options from this to let its users say what becomes of errors.
+    """Base class for a sink's options, with those for the handling of errors.
 
-    The keys that begin with `errors.` are Kafka Connect's, except the budget.
+    The keys that start with `errors.` are Kafka Connect's, except the budget.
     """
 
     errors_tolerance: str = option(
@@ -145,7 +145,7 @@ class SinkOptions:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what would put a row's values into the log, and what needs a store without one."""
+        """Reject options that would log a row's values, or need a store without one."""
         wrong = [
             Problem(key, f"expected one of {', '.join(LARGE_POLICIES)}, found {policy!r}")
             for key, policy in self.large_policies.items()
@@ -168,5 +168,5 @@ class SinkOptions:
             raise ConfigError([problem])
 
     def large_policy_of(self, table: str) -> str:
-        """Return what becomes of large values of *table*."""
+        """Return the policy for large values of *table*."""
         return self.large_policies.get(f"large.policy.{table}", self.large_policy)

@@ -12,7 +12,7 @@ _QUOTE: Final = "quote a value that begins with !, & or *"
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses what the safe loader accepts: a key given twice, a key that is not text."""
+    """Rejects what the safe loader accepts: a duplicate key, a key that is not text."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 (PyYAML's signature)
         try:
@@ -26,7 +26,7 @@ class _Loader(yaml.SafeLoader):
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:  # noqa: ANN401 (a text)
         text = super().construct_scalar(node)
         wrong = "a NUL" if "\0" in text else ""
-        try:  # PyYAML leaves the two halves that JSON escapes a character as.
+        try:  # PyYAML leaves surrogate pairs, from JSON's escapes, as two characters.
             text = text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             wrong = "half of a character (a lone surrogate)"
@@ -53,11 +53,12 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def parse_yaml(content: bytes, *, place: str) -> Any:  # noqa: ANN401 (what YAML can hold)
-    """Return what *content* says; *place* is its file, for messages.
+def parse_yaml(content: bytes, *, place: str) -> Any:  # noqa: ANN401 (any YAML value)
+    """Return the value of *content*; *place* is its file, for messages.
 
     Raises:
-        ConfigError: it is not YAML, or a mapping in it has a key twice or a key that is not text.
+        ConfigError: it is not YAML, or a mapping in it has a duplicate key or a key that is not
+            text.
 
     """
     try:
@@ -67,7 +68,7 @@ def parse_yaml(content: bytes, *, place: str) -> Any:  # noqa: ANN401 (what YAML
         if mark is not None:
             place = f"{place}:{mark.line + 1}:{mark.column + 1}"
         message = str(getattr(error, "problem", None) or "is not YAML")
-        bare = _NAMED.sub(r"\1", message)  # The name may be a password that was not quoted.
+        bare = _NAMED.sub(r"\1", message)  # The name may be an unquoted password.
         hint = _QUOTE if bare != message else ""
         raise ConfigError([Problem("", bare, hint)], place=place) from None
     except RecursionError:

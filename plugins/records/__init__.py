@@ -1,1 +1,1 @@
-"""What travels from a source to a sink, and how it is encoded and transformed."""
+"""Records on their way from a source to a sink, their encoding and transforms."""

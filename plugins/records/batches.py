@@ -1,4 +1,4 @@
-"""What a reader returns: a batch of records, and how it was delivered."""
+"""The results of a reader: a batch of records, and its delivery."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StageTimes(msgspec.Struct, frozen=True):
-    """When a record of a batch came to each of its source's `stages`, in ms since 1970.
+    """When a record of a batch reached each of its source's `stages`, in ms since 1970.
 
     *record* is its index in the batch; -1 is the last one.
     """
@@ -28,15 +28,14 @@ class StageTimes(msgspec.Struct, frozen=True):
 class Batch(ABC):
     """A bounded run of one split's records that ends where a mutation ends.
 
-    `end` resumes after the last record and has no effect of anything later. It is used only if the
-    batch `has_end`. `size_bytes` approximates what the batch keeps in memory. `more` says that
-    reading stopped at a limit, so the next read finds something at once. `checksum` is the sum of
-    the checksums of all changes that belong into it, as the source counted them before it made the
-    batch: if those of the records, and of what was left out, come to another sum, the batch is not
-    delivered. A source without checksums leaves it None. `checksum_so_far` is the sum of the
-    `checksum` of all batches of this reader, with this one: nothing behind a batch that is missing,
-    or came twice, is committed. `stage_times` are those of a few records, which stand for all of
-    them in metrics.
+    `end` resumes after the last record and includes no later change. It is used only if the batch
+    `has_end`. `size_bytes` is about the memory of the batch. `more`: reading stopped at a limit, so
+    the next read finds something at once. `checksum` is the sum of the checksums of all changes of
+    the batch, as the source counted them before it made the batch: if the sum for the records, and
+    for those left out, differs, the batch is not delivered. A source without checksums leaves it
+    None. `checksum_so_far` is the sum of the `checksum` of all batches of this reader, including
+    this one: no batch after a missing or repeated one is committed. `stage_times` are those of a
+    few records, which represent all of them in metrics.
     """
 
     encodings: frozenset[str] = frozenset()
@@ -54,12 +53,12 @@ class Batch(ABC):
     def ready(self) -> bool:
         """Return whether records can be made without waiting; called until they can.
 
-        The first call starts to fetch what the batch needs from elsewhere. A caller that does not
-        call it waits in `records` or `encode`.
+        The first call starts to fetch data that the batch needs from elsewhere. A caller that does
+        not call it waits in `records` or `encode`.
 
         Raises:
             RetriableError: it could not be fetched; call again later.
-            FatalError: it cannot be fetched at all; the split stops.
+            FatalError: it can never be fetched; the split stops.
 
         """
         return True
@@ -69,7 +68,7 @@ class Batch(ABC):
         """Make the records, in order. May be called more than once."""
 
     def quarantined(self) -> Sequence[Quarantined]:
-        """Return what `records` leaves out because no records can be made of it (I8)."""
+        """Return the changes missing in `records` because they cannot be made into records (I8)."""
         return ()
 
     def omitted(self) -> int:
@@ -81,13 +80,13 @@ class Batch(ABC):
         return ()
 
     def schemas(self) -> Sequence[RecordSchema]:
-        """Return the schemas that are used here for the first time since the source was made."""
+        """Return the schemas that this source object uses here for the first time."""
         return ()
 
     def encode(self, encoding: str) -> EncodedRecords:
         """Encode all records at once; called only for a name in `encodings` or `forms`.
 
-        The bytes of an encoding equal what the framework makes of `records()` and `quarantined()`:
+        The bytes of an encoding equal the framework's encoding of `records()` and `quarantined()`:
         its codec, or for `avro.flat` and `avro.primary` its Avro with that envelope or that key.
         `avro.flat.primary` has both. A form is an encoding that only the source has, such as whole
         mutations.
@@ -95,13 +94,13 @@ class Batch(ABC):
         raise NotImplementedError(f"{type(self).__name__} does not encode {encoding}")
 
     def joined(self, encoding: str) -> EncodedRecords:
-        """Return what `encode` does; keys and values may be `columns.Pieces`."""
+        """Return the result of `encode`; keys and values may be `columns.Pieces`."""
         return self.encode(encoding)
 
     def typed(self, target: "TableType", *, with_messages: bool) -> "TypedChanges":
-        """Return the changes of one table as typed columns, *with_messages* in Avro besides.
+        """Return the changes of one table as typed columns, *with_messages* also in Avro.
 
-        Called only where the source's `table_type` has given *target*.
+        Called only if the source's `table_type` has returned *target*.
         """
         raise NotImplementedError(f"{type(self).__name__} has no typed columns of {target.table}")
 
@@ -123,14 +122,14 @@ class RecordBatch(Batch):
         return iter(self.made)
 
     def schemas(self) -> Sequence[RecordSchema]:
-        """Return what the reader announces here."""
+        """Return the schemas that the reader announces here."""
         return self.announced
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """What a writer gets: a batch, and its records as bytes in the encoding of the sink.
+    """The input of a writer: a batch, and its records as bytes in the encoding of the sink.
 
-    *schemas* has the schemas of its records, and of others that were read, by their ids.
+    *schemas* has the schemas of its records, and others that were read, by their ids.
     """
 
     batch: Batch

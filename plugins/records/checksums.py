@@ -1,7 +1,7 @@
-"""Checksums of changes: numbers of 128 bits whose sum tells whether all changes are there.
+"""Checksums of changes: 128-bit numbers whose sum shows whether all changes are present.
 
-A source gives each change a checksum and each batch the sum of all of them, which it must know from
-elsewhere than from the changes themselves. Sums are modulo `MODULUS`, and do not depend on order.
+A source gives each change a checksum and each batch the sum of all of them, which it must compute
+independently of the changes. Sums are modulo `MODULUS`, and do not depend on order.
 """
 
 from collections.abc import Iterable, Iterator

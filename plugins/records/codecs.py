@@ -1,4 +1,4 @@
-"""Codecs, which turn records into bytes one by one, and the encoding a sink may ask for."""
+"""Codecs, which convert records to bytes one by one, and the encoding that a sink requests."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -17,8 +17,8 @@ from headrace.plugins.records.encoded import EncodedRecords, FactColumns
 from headrace.plugins.records.record import Headers, Quarantined, Record
 
 SCHEMA_ID_HEADER: Final = "schemaId"
-CLAIM_HEADER: Final = "claimCheck"  # The value is a reference to where it is kept.
-# The value is a part of one: of which, the part's number from 0, and how many there are.
+CLAIM_HEADER: Final = "claimCheck"  # The value is a reference to the claim store.
+# The value is a part of a value: its id, the part's number from 0, and the number of parts.
 CHUNK_ID_HEADER: Final = "chunk.id"
 CHUNK_INDEX_HEADER: Final = "chunk.index"
 CHUNK_COUNT_HEADER: Final = "chunk.count"
@@ -26,31 +26,31 @@ _CHUNK_ID_BYTES: Final = 16
 CONTROL_HEADER: Final = "headrace.control"  # The message is not a change: a `Notice` of this kind.
 RUN_HEADER: Final = "replay_id"  # The message was sent by this replay.
 CONTROL_TABLE: Final = "headrace.control"  # The table of such a message.
-# What headers of dead letters begin with: those that Kafka Connect has, too, and our own.
+# The prefixes of headers of dead letters: those of Kafka Connect, and our own.
 CONNECT_ERRORS: Final = "__connect.errors."
 OWN_ERRORS: Final = "__headrace.errors."
-_STAGE: Final = "VALUE_CONVERTER"  # As Kafka Connect names it.
-# Equal for all records of a schema and a lease, so that one list serves them all.
+_STAGE: Final = "VALUE_CONVERTER"  # As in Kafka Connect.
+# Equal for all records of a schema and a lease, so that one list serves all of them.
 CONSTANT_HEADERS: Final = (SCHEMA_ID_HEADER, "table", "keyspace", "token")
-# Of one record: each costs time. Those of a source's origin stand before the last.
+# Of one record: each costs time. Those of a source's origin come before the last.
 _FACTS: Final = ("mutation", "index", "of", "op", "timestamp")
 _TRACE: Final = "traceparent"
 
 
 def chunk_id_of(value: bytes) -> bytes:
-    """Return the id of the parts of *value*: by it a consumer knows that they belong together."""
+    """Return the id of the parts of *value*, by which a consumer joins them."""
     return hashlib.sha256(value).digest()[:_CHUNK_ID_BYTES]
 
 
 class Encoding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sink wants to be given; the names of headers are those in this module.
+    """The encoding that a sink requests; the names of headers are those in this module.
 
     `codec` names the format of values, `key_codec` that of keys if it differs. `envelope` names the
-    envelope: if empty, the change's own document in JSON, and `cep44` in the other
-    formats. `types` are `lossless`, or those of CEP-44's text, `cep44`. `key` says which columns
-    the key has: `partition` or `primary`. With `tombstones` a deletion of all that is under its key
-    says so (`EncodedRecords.tombstones`). A value of more than `value_bytes_max` is too large for
-    the sink; 0 says that none is.
+    envelope: if empty, the change's own document in JSON, and `cep44` in the other formats. `types`
+    are `lossless`, or those of CEP-44's text, `cep44`. `key` selects the columns of the key:
+    `partition` or `primary`. With `tombstones`, a deletion of everything under its key is marked
+    (`EncodedRecords.tombstones`). A value of more than `value_bytes_max` is too large for the sink;
+    0 means no limit.
     """
 
     codec: str = "json"
@@ -64,12 +64,12 @@ class Encoding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_headers(origin: Origin) -> tuple[str, ...]:
-    """Return the names of the headers of one record, in their order, for a source of *origin*."""
+    """Return the names of the headers of one record, in order, for a source of *origin*."""
     return (*_FACTS, *(name for name in origin.fields if name not in _FACTS), _TRACE)
 
 
 def header_problems(headers: tuple[str, ...], *, key: str = "headers") -> list[Problem]:
-    """Return what is wrong with the names of *headers*, which the option *key* gave.
+    """Return the problems of the names in *headers*, a value of the option *key*.
 
     A header that is a field of a source is known if an installed source has it.
     """
@@ -83,17 +83,17 @@ def header_problems(headers: tuple[str, ...], *, key: str = "headers") -> list[P
 
 
 def _origin_fields() -> Iterator[str]:
-    """Yield the fields of all sources that are installed, and can be imported."""
+    """Yield the fields of all installed sources that can be imported."""
     for name in names("sources"):
         with suppress(HeadraceError):
             yield from load("sources", name).origin.fields
 
 
 class Codec(ABC):
-    """Turns records into bytes. Found by name in the entry-point group `headrace.codecs`.
+    """Converts records to bytes. Found by name in the entry-point group `headrace.codecs`.
 
-    A record's `key` and `value` fit the Avro schemas in its `schema`; what cannot be expressed
-    raises BadRecordError, and this record is quarantined.
+    A record's `key` and `value` fit the Avro schemas in its `schema`; if they cannot be expressed,
+    it raises BadRecordError, and this record is quarantined.
     """
 
     @abstractmethod
@@ -151,7 +151,7 @@ class Codec(ABC):
 
 
 def set_aside(record: Record, error: BadRecordError, stage: str) -> Quarantined:
-    """Return what quarantine keeps of a record that failed with *error*."""
+    """Return the content of quarantine for a record that failed with *error*."""
     place = ", ".join(f"{name} {where}" for name, where in record.origin.items())
     content, origin = record.kept()
     where = place or error.place

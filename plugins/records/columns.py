@@ -1,7 +1,7 @@
 """Changes of one table as typed columns: buffers in the layout of Apache Arrow, and their types.
 
 Separate from `records` because few sources have them, and only bulk work uses them. A caller with
-Arrow makes arrays of the buffers without a copy; nothing here needs Arrow.
+Arrow makes arrays of the buffers without a copy; this module does not need Arrow.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from headrace.plugins.records.encoded import EncodedRecords, Facts
 
 
 class ColumnKind(StrEnum):
-    """What a column's values are."""
+    """The kind of a column's values."""
 
     BOOLEAN = "boolean"
     INT8 = "int8"
@@ -37,7 +37,7 @@ class ColumnKind(StrEnum):
 
 
 class ColumnType(msgspec.Struct, frozen=True):
-    """A column's type. `fields` are a struct's; a list has one, a map two: key and value."""
+    """A column's type. `fields` are those of a struct; a list has one, a map two: key and value."""
 
     kind: ColumnKind
     fields: tuple[tuple[str, "ColumnType"], ...] = ()
@@ -45,12 +45,12 @@ class ColumnType(msgspec.Struct, frozen=True):
 
 
 class ColumnBuffers(msgspec.Struct, frozen=True):
-    """One column of `count` values as Arrow has it, the lowest byte first.
+    """One column of `count` values in Arrow's layout, little-endian.
 
-    `valid` has a bit for each value, the lowest first, which says that it is not null. `offsets`
-    has one more than there are values, of 32 bits, for strings, bytes, lists and maps; `values`
-    are of fixed width, bits for booleans, or what the offsets of strings and bytes point into.
-    `children` has one column for each field; a map's two lie side by side.
+    `valid` has a bit per value, the lowest first: set if it is not null. `offsets` has one more
+    than there are values, of 32 bits, for strings, bytes, lists and maps; `values` are of fixed
+    width, bits for booleans, or the content of strings and bytes, to which the offsets point.
+    `children` has one column per field; a map's two are consecutive.
     """
 
     type: ColumnType
@@ -62,23 +62,23 @@ class ColumnBuffers(msgspec.Struct, frozen=True):
 
 
 class Pieces(Sequence[bytes]):
-    """Byte strings that lie side by side in memory, none of them null: a column of bytes."""
+    """Byte strings that are consecutive in memory, none of them null: a column of bytes."""
 
     def __init__(self, buffers: ColumnBuffers) -> None:
-        """Take a column of bytes."""
+        """Set the column of bytes."""
         assert buffers.offsets is not None  # noqa: S101 (bytes have them)
-        assert buffers.values is not None  # noqa: S101 (likewise)
+        assert buffers.values is not None  # noqa: S101 (bytes have them)
         self.buffers = buffers
         self._offsets = buffers.offsets.cast("i")
         self._values = buffers.values
 
     @property
     def size_bytes(self) -> int:
-        """Of all together."""
+        """The size of all together."""
         return len(self._values)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return their number."""
         return self.buffers.count
 
     @overload
@@ -88,27 +88,26 @@ class Pieces(Sequence[bytes]):
     def __getitem__(self, index: slice) -> list[bytes]: ...
 
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
-        """Return one, or some, as objects of their own."""
+        """Return one, or some, as separate objects."""
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
         at = range(len(self))[index]
         return bytes(self._values[self._offsets[at] : self._offsets[at + 1]])
 
 
-# Any: what Arrow takes for a value of the column's type.
+# Any: what Arrow accepts as a value of the column's type.
 TypedColumn = ColumnBuffers | Sequence[Any]
 
 
 class TypedChanges(msgspec.Struct, frozen=True):
     """The changes of one table in a batch: `row` is a struct with a field for each of its columns.
 
-    A field is null when the change says nothing of the column, took its value away, or wrote one
-    that its type cannot hold: then the column's name is in `unfit`. `cells` has what values do not
-    say, a list for each change: see CELL_TYPE. `bounds`, for tables that have ranges of rows, is a
-    struct of two structs `start` and `end`, null where a side is open; see `bounds_type`.
-    `encoded` are the same changes as messages, if those were asked for. A column is a buffer, or
-    its values as Arrow takes them: a struct is a mapping, which may leave out null fields, a map is
-    pairs, a timestamp is a number.
+    A field is null if the change does not have the column, deleted its value, or wrote one that its
+    type cannot hold: then the column's name is in `unfit`. `cells` has facts besides the values, a
+    list per change: see CELL_TYPE. `bounds`, for tables with ranges of rows, is a struct of two
+    structs `start` and `end`, null where a side is open; see `bounds_type`. `encoded` are the same
+    changes as messages, if requested. A column is a buffer, or its values as Arrow accepts them: a
+    struct is a mapping, which may leave out null fields, a map is pairs, a timestamp is a number.
     """
 
     row: TypedColumn
@@ -162,7 +161,7 @@ def bounds_type(clustering: Sequence[tuple[str, ColumnType]]) -> ColumnType | No
 
 
 class TableType(msgspec.Struct, frozen=True):
-    """What a source says of a table before it is read: the types of `TypedChanges`."""
+    """The types of `TypedChanges` of a table, which a source knows before it reads."""
 
     table: str
     row: ColumnType

@@ -1,4 +1,4 @@
-"""Records in encoded form, with the facts that headers come from."""
+"""Encoded records, with the facts for their headers."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from headrace.plugins.records.record import (
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of encoded records besides their bytes: columns of 64-bit numbers.
+    """The facts about encoded records besides their bytes: columns of 64-bit numbers.
 
     Each record has its write time in µs, its operation (a number in the order of `Operation`), its
-    index among the changes of its mutation, and its mutation, by number in the batch. `ids` holds
-    16 bytes for each mutation, or is empty where mutations have no name. `places` are columns
-    with a number for each mutation, named by the source; where `strings` has the name, too, the
-    number says which of those strings it is.
+    index among the changes of its mutation, and its mutation, by number in the batch. `ids` has 16
+    bytes per mutation, or is empty if mutations have no name. `places` are columns with a number
+    per mutation, named by the source; if `strings` has the same name, the number is an index into
+    these strings.
     """
 
     timestamps_us: memoryview
@@ -38,10 +38,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FactColumns:
-    """Collects the facts of records that are made one by one: each its own mutation's number."""
+    """Collects the facts of records that are made one by one, each as its own mutation."""
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Start without facts."""
         self._timestamps_us = array("q")
         self._operations = array("q")
         self._indexes = array("q")
@@ -58,7 +58,7 @@ class FactColumns:
         mutation: bytes = b"",
         origin: Document,
     ) -> None:
-        """Add a record; of *origin* the numbers and strings are kept that all records have."""
+        """Add a record; of *origin*, the numbers and strings that all records have are kept."""
         is_first = not self._indexes
         self._timestamps_us.append(timestamp_us)
         self._operations.append(OPERATIONS.index(operation))
@@ -95,13 +95,13 @@ _COMPARED: Final = (
 
 
 class EncodedRecords(msgspec.Struct, frozen=True, eq=False):
-    """A batch's records as bytes, column by column; the sequences have equal length.
+    """A batch's records as bytes, in columns; the sequences have equal length.
 
     `tables[i]` and `headers[i]` are shared objects, one per schema, never copied per record.
-    `tombstones` are the indexes, ascending, of records that a message with the same key and without
-    a value follows. `topics`, if given, says where each record goes, in place of its table.
-    `filtered` counts, by table, records that were left out on purpose. `left` are those, by index,
-    whose values here do not count: the framework encodes these records. `facts` is there when the
+    `tombstones` are the indexes, ascending, of records that are followed by a message with the same
+    key and without a value. `topics`, if set, has the topic of each record, instead of its table.
+    `filtered` counts, by table, records that were left out on purpose. `left` are the indexes of
+    records whose values here do not count: the framework encodes these. `facts` is set if the
     records were made in bulk. `checksums` are those of the records, if the batch has a `checksum`;
     `omitted` is the sum of those of changes that were left out on purpose.
     """
@@ -119,24 +119,24 @@ class EncodedRecords(msgspec.Struct, frozen=True, eq=False):
     checksums: Checksums | None = None
     omitted: int = 0
 
-    __hash__ = None  # type: ignore[assignment]  # As of what compares its lists.
+    __hash__ = None  # type: ignore[assignment]  # It compares lists.
 
     def __len__(self) -> int:
         """Return the number of records."""
         return len(self.values)
 
     def __eq__(self, other: object) -> bool:
-        """Compare what becomes messages, what was left out and what is left to be encoded."""
+        """Compare the parts that become messages, that were left out, and that are not encoded."""
         return isinstance(other, EncodedRecords) and all(
             getattr(self, name) == getattr(other, name) for name in _COMPARED
         )
 
     def sums(self) -> Sequence[int]:
-        """Return the checksum of each record; 0 where there are none."""
+        """Return the checksum of each record; 0 for all without checksums."""
         return [0] * len(self) if self.checksums is None else list(self.checksums)
 
     def chosen(self, indexes: Sequence[int]) -> "EncodedRecords":
-        """Return the records at *indexes*, which ascend, without their facts."""
+        """Return the records at ascending *indexes*, without their facts."""
         places = {index: place for place, index in enumerate(indexes)}
         return msgspec.structs.replace(
             self,

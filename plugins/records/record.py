@@ -1,7 +1,7 @@
-"""What travels from a source to a sink: records, in batches.
+"""Records, on their way from a source to a sink, in batches.
 
-Values here are frozen. A batch makes its records lazily, so a batch that can encode itself never
-makes them at all.
+Values here are immutable. A batch makes its records lazily, so a batch that can encode itself never
+makes them.
 """
 
 import copy
@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 Headers = tuple[tuple[str, bytes], ...]
-# Any: a record's value is shaped by its schema, which only exists at run time.
+# Any: the schema determines the type of a record's value at run time.
 Document = Mapping[str, Any]
 
 
 def readable(value: object) -> str:
-    """Return what JSON has no form for as text: bytes as text or, if they are none, in hex."""
+    """Return a value without a JSON form as text: bytes as UTF-8 or, if invalid, in hex."""
     if not isinstance(value, bytes | bytearray | memoryview):
         return str(value)
     try:
@@ -30,7 +30,7 @@ def readable(value: object) -> str:
 
 
 class Operation(StrEnum):
-    """What happened to a row, a range of rows or a partition."""
+    """The kind of a change to a row, a range of rows or a partition."""
 
     INSERT = "INSERT"
     UPDATE = "UPDATE"
@@ -47,7 +47,7 @@ MUTATION_ID_BYTES: Final = 16
 class RecordSchema:
     """The shape of a table's records.
 
-    `schema_id` is 16 bytes, the MD5 of `text`, so anyone who has the text can derive it. `key` and
+    `schema_id` is 16 bytes, the MD5 of `text`, so it can be derived from the text. `key` and
     `value` are Avro schemas as parsed JSON; a record's key and value fit them.
     """
 
@@ -59,7 +59,7 @@ class RecordSchema:
 
     @classmethod
     def of(cls, table: str, text: str, *, key: Document, value: Document) -> "RecordSchema":
-        """Return a schema with the id that belongs to *text*."""
+        """Return a schema with the id of *text*."""
         schema_id = hashlib.md5(text.encode(), usedforsecurity=False).digest()
         return cls(table, text, schema_id, key, value)
 
@@ -68,8 +68,8 @@ class Record:
     """One change of one row. Subclass it to make `document` cheaper or richer.
 
     `key` and `value` fit `schema.key` and `schema.value`; `timestamp_us` is the write time in µs
-    since 1970; `origin` says where the record was read, in words the source chooses. `checksum` is
-    its part of the `checksum` of its batch, if that has one.
+    since 1970; `origin` is the place where the record was read, in words of the source. `checksum`
+    is its part of the `checksum` of its batch, if that has one.
     """
 
     __slots__ = (
@@ -91,7 +91,7 @@ class Record:
         origin: Document | None = None,
         checksum: int = 0,
     ) -> None:
-        """Keep the parts as they are; nothing is copied."""
+        """Keep the arguments, without a copy."""
         self.key = key
         self.value = value
         self.operation = operation
@@ -109,12 +109,12 @@ class Record:
         return made
 
     def key_document(self) -> Document | None:
-        """Return the key as JSON has it."""
+        """Return the key in its JSON form."""
         key: Document | None = self.document().get("key")
         return key
 
     def kept(self) -> tuple[bytes, Document]:
-        """Return what quarantine keeps of this record: bytes, and a document that describes it."""
+        """Return the content for quarantine: bytes, and a document that describes them."""
         pair = {"key": self.key, "value": self.value}
         content = json.dumps(pair, default=readable, separators=(",", ":")).encode()
         return content, {"table": self.schema.table}
@@ -123,7 +123,7 @@ class Record:
         """Return the record as a mapping that JSON can express.
 
         Raises:
-            BadRecordError: it has none; the record is quarantined (I8).
+            BadRecordError: JSON cannot express it; the record is quarantined (I8).
 
         """
         return {
@@ -137,7 +137,7 @@ class Record:
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """A control record: something for consumers that is not a change, such as a gap."""
+    """A control record: information for consumers that is not a change, such as a gap."""
 
     kind: str
     key: Document
@@ -146,12 +146,12 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Something read and agreed that could not be made into records, with its bytes (I8).
+    """A change that was read and agreed but could not be made into records, with its bytes (I8).
 
-    `stage` is where it failed, in Kafka Connect's words: TASK_POLL is the source. `origin` is what
-    the source needs to make records of the bytes later: numbers and strings. Its `table`, if there
-    is one, is the table in whose books it is counted. `checksum` is its part of the `checksum` of
-    its batch, if that has one.
+    `stage` is where it failed, in Kafka Connect's words: TASK_POLL is the source. `origin` has the
+    numbers and strings that the source needs to make records of the bytes later. Its `table`, if
+    any, is the table in whose books it is counted. `checksum` is its part of the `checksum` of its
+    batch, if that has one.
     """
 
     place: str
@@ -164,7 +164,7 @@ class Quarantined:
 
 
 class Stored(NamedTuple):
-    """A record as it lies where a sink wrote it; `place` is its number there, for messages.
+    """A record as a sink wrote it; `place` is its number there, for messages.
 
     Equal headers may be one object for many records.
     """

@@ -1,7 +1,7 @@
 """Transforms and predicates: the last step before records are encoded.
 
-A transform sees records in the envelope that the sink asked for, in batches, and returns as many as
-it likes. Found by name in the entry-point groups `headrace.transforms` and `headrace.predicates`.
+A transform gets records in the sink's envelope, in batches, and returns any number of them. Found
+by name in the entry-point groups `headrace.transforms` and `headrace.predicates`.
 """
 
 from abc import ABC, abstractmethod
@@ -17,31 +17,31 @@ class Transform(ABC):
     config_class: ClassVar[type]
 
     def __init__(self, config: Any, part: str) -> None:  # noqa: ANN401 (a config_class)
-        """Keep both; *part* is `key` or `value`, as in `MaskField$Key`."""
+        """Keep both arguments; *part* is `key` or `value`, as in `MaskField$Key`."""
         self.config = config
         self.part = part
 
     def schema(self, schema: RecordSchema) -> RecordSchema:
-        """Return the schema that records of *schema* have afterwards; asked once for each."""
+        """Return the schema of transformed records of *schema*; called once per schema."""
         return schema
 
     def topic(self, topic: str) -> str:
-        """Return where records go afterwards that were to go to *topic*.
+        """Return the topic of transformed records of *topic*.
 
-        Subjects of schemas are named by it, so a transform that sets `record.topic` overrides it.
-        If it raises, these records have no topic: `one` must then raise for each of them.
+        Subjects of schemas are named after it, so a transform that sets `record.topic` overrides
+        it. If it raises, these records have no topic: `one` must then raise for each of them.
         """
         return topic
 
     @abstractmethod
     def one(self, record: Record) -> Record | None:
-        """Return what becomes of *record*, itself or a `record.changed(…)`; None leaves it out.
+        """Return the transformed *record*, perhaps itself or a `record.changed(…)`; None drops it.
 
-        The framework puts the new schema into it. If it raises, this record is dead-lettered.
+        The framework sets the new schema. If it raises, this record is dead-lettered.
         """
 
     def batch(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Return what becomes of all records of a batch; override it to make more of them."""
+        """Yield all transformed records of a batch; override it to make more of them."""
         for record in records:
             made = self.one(record)
             if made is not None:
@@ -49,16 +49,16 @@ class Transform(ABC):
 
 
 class Predicate(ABC):
-    """A configured predicate: which records a transform is for."""
+    """A configured predicate: it selects the records for a transform."""
 
     config_class: ClassVar[type]
 
     def __init__(self, config: Any) -> None:  # noqa: ANN401 (a config_class)
-        """Keep it."""
+        """Keep *config*."""
         self.config = config
 
-    def of_table(self, table: str, topic: str) -> bool | None:  # noqa: ARG002 (some can tell)
-        """Say the same of all records of *table*, whose topic is *topic*; None: they differ."""
+    def of_table(self, table: str, topic: str) -> bool | None:  # noqa: ARG002 (for overrides)
+        """Return the result for all records of *table*, with topic *topic*; None if they differ."""
         return None
 
     @abstractmethod

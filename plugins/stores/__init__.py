@@ -1,1 +1,1 @@
-"""What a store is, and the key-value interface that it can be written over."""
+"""The interface of a store, and the key-value interface below it."""

@@ -1,4 +1,4 @@
-"""What the framework keeps of a job, as values, and the errors of what keeps it."""
+"""The values that the framework keeps for a job, and the errors of stores."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,35 +15,35 @@ QUARANTINE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 class StateLostError(FatalError):
-    """A split that is known to have state has none any more: nothing may be guessed from here."""
+    """A split that had state has none any more: the framework must not guess."""
 
     code = "state_lost"
 
 
 class StoreUnavailableError(RetriableError):
-    """The store did not answer, or could not write; what it holds is what it held before."""
+    """The store did not answer, or could not write; its content is unchanged."""
 
     code = "store_unavailable"
 
 
 class PlanChangedError(FatalError):
-    """The source plans splits that can not take the place of the registered ones."""
+    """The source plans splits that cannot replace the registered ones."""
 
     code = "plan_changed"
     exit_status = 2
 
 
 class QuarantineFullError(FatalError):
-    """The quarantine reached its bound: the split stops rather than lose bytes or grow."""
+    """The quarantine reached its limit: the split stops rather than lose bytes or grow."""
 
     code = "quarantine_full"
 
 
 class TableCounts(msgspec.Struct, frozen=True):
-    """What became of one table's changes (I3): cut is the sum of the other four fates.
+    """The counts of one table's changes (I3): cut is the sum of the other four fates.
 
-    Of those delivered some may have come twice: in the window that a former owner had not
-    committed, beside a former owner that may live on as a zombie, and in what was sent again.
+    Some of the delivered ones may be repeated: in the window that a former owner had not committed,
+    beside a former owner that may live on as a zombie, and in resent batches.
     """
 
     cut: int = 0
@@ -70,13 +70,13 @@ class TableCounts(msgspec.Struct, frozen=True):
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int, int, int, int]:
-        """All of them, in order."""
+        """All counts, in order."""
         fates = self.cut, self.delivered, self.filtered, self.dead_lettered, self.quarantined
         return *fates, self.window, self.zombie, self.resend
 
     @property
     def fates(self) -> Mapping[str, int]:
-        """What became of the changes."""
+        """The number of changes by fate."""
         return {
             "cut": self.cut,
             "delivered": self.delivered,
@@ -87,7 +87,7 @@ class TableCounts(msgspec.Struct, frozen=True):
 
     @property
     def repeats(self) -> Mapping[str, int]:
-        """How many may have come twice, by cause."""
+        """The number of possible repeats, by cause."""
         return {"window": self.window, "zombie": self.zombie, "resend": self.resend}
 
 
@@ -104,7 +104,7 @@ def add_counters(first: Counters, second: Counters) -> dict[str, TableCounts]:
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker process. `pid` and `started` say which process, within `boot` and `pid_space`."""
+    """A worker process. `pid` and `started` identify it within `boot` and `pid_space`."""
 
     worker: str
     host: str
@@ -116,12 +116,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker as the store knows it; `beat` grows while it lives.
+    """A worker as recorded in the store; `beat` grows while it lives.
 
     `places` are those that it reads without a network, `handover_targets` the workers to which it
-    is handing splits over. One that `wants` splits is to have these, and no others, as long as it
-    lives.
-    `silent_ms` is how long ago `beat` grew, as far as the store can tell.
+    is handing splits over. A worker that `wants` splits is to have these, and no others, as long as
+    it lives. `silent_ms` is how long ago `beat` grew, as far as the store knows.
     """
 
     owner: Owner
@@ -135,7 +134,7 @@ class WorkerRow:
 class LeaseRow(msgspec.Struct, frozen=True, kw_only=True):
     """A split's lease. `owner` is None when free; `beat` grows with each claim and renewal.
 
-    `rate` is how many bytes a second were read of the split last; it stays when the owner goes.
+    `rate` is the last read rate of the split in bytes per second; it stays when the owner goes.
     """
 
     split: str
@@ -150,7 +149,7 @@ class LeaseRow(msgspec.Struct, frozen=True, kw_only=True):
 class SplitState(msgspec.Struct, frozen=True, kw_only=True):
     """The committed state of a split; `position` is None before the first commit.
 
-    `modes` is None where no owner had a log in mode realtime or was asked for a mode.
+    `modes` is None if no owner had a log in mode realtime or was asked for a mode.
     """
 
     split: str
@@ -183,7 +182,7 @@ class Loss:
 
 
 class KeptLoss(msgspec.Struct, frozen=True):
-    """A loss as kept: its number, since when (ms since 1970), and whether a topic has it too.
+    """A stored loss: its number, since when (ms since 1970), and whether a topic has it too.
 
     *name* is that of its row in the store.
     """
@@ -197,9 +196,9 @@ class KeptLoss(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """Replace the state of *split*, if its plan, token, owner and `previous` are as given (I2).
+    """Replace the state of *split*, if its plan, token, owner and `previous` match (I2).
 
-    `tokens` are those of the split, for a store that publishes states by range of tokens.
+    `tokens` are those of the split, for a store that publishes states by token range.
     """
 
     split: str
@@ -215,10 +214,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan generation: which splits a job has.
+    """A plan generation: the splits of a job.
 
-    When another has taken its place, `books` has the source's own counters and `counters` the
-    framework's, of all its splits, as of its end.
+    After it was replaced, `books` has the source's own counters and `counters` the framework's, of
+    all its splits, at its end.
     """
 
     number: int
@@ -228,7 +227,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plans(msgspec.Struct, frozen=True):
-    """The plan in force; the one that is to take its place, if there is one; and those before."""
+    """The plan in force, the announced plan that will replace it, if any, and earlier ones."""
 
     in_force: Plan
     announced: Plan | None = None
@@ -236,7 +235,7 @@ class Plans(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, in_force: Plan, kept: Sequence[Plan]) -> Self:
-        """Sort the plans that a store has *kept* by whether they were before or come next."""
+        """Divide the plans that a store has *kept* into earlier ones and the next one."""
         return cls(
             in_force,
             next((plan for plan in kept if plan.number > in_force.number), None),
@@ -245,7 +244,7 @@ class Plans(msgspec.Struct, frozen=True):
 
 
 class Successor(msgspec.Struct, frozen=True):
-    """What takes a plan's place: where its splits begin (None: at the start), the old books."""
+    """The data for replacing a plan: the starts of its splits (None: the beginning), old books."""
 
     positions: Mapping[str, EncodedPosition | None]
     books: Mapping[str, int]

@@ -1,7 +1,7 @@
-"""What a store keeps beside the states of splits: notes of all jobs, and what workers saw of one.
+"""The part of a store beside the states of splits: notes of all jobs, and workers' observations.
 
-Notes are small: statements, and what is wanted of jobs. They are read whole, and replaced by
-a process that has seen the newest version.
+Notes are small: statements, and target states of jobs. They are read whole, and replaced by a
+process that has seen the newest version.
 """
 
 from enum import StrEnum
@@ -16,7 +16,7 @@ NoteKey = tuple[str, str]
 
 
 class Observed(StrEnum):
-    """What a split, or a connector, is doing."""
+    """The state of a split, or a connector."""
 
     UNASSIGNED = "UNASSIGNED"
     """No live process owns it."""
@@ -33,7 +33,7 @@ class Observed(StrEnum):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What the worker `worker` saw of a split, or of the whole job. Times are since 1970.
+    """What the worker `worker` observed of a split, or of the whole job. Times are since 1970.
 
     A store ignores the row of a split whose lease another worker has: the owner knows better.
     """
@@ -50,7 +50,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublicationState(StrEnum):
-    """How far a publication has come."""
+    """The state of a publication."""
 
     QUEUED = "queued"
     PUBLISHED = "published"

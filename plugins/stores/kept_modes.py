@@ -16,7 +16,7 @@ Place = Mapping[str, int | str]
 
 
 class ModeOutcome(StrEnum):
-    """What became of a request, for one log."""
+    """The outcome of a request, for one log."""
 
     PENDING = "pending"
     SUCCEEDED = "succeeded"
@@ -31,14 +31,14 @@ class ModeOutcome(StrEnum):
 
 
 class AskedMode(msgspec.Struct, frozen=True):
-    """A mode that was asked for. The requests of a job have growing numbers."""
+    """A requested mode. The requests of a job have growing numbers."""
 
     request: int
     mode: str
 
 
 class ModeAnswer(msgspec.Struct, frozen=True):
-    """An outcome: why, when (ms since 1970), and up to where the log was committed then."""
+    """An outcome: why, when (ms since 1970), and the committed position of the log then."""
 
     outcome: ModeOutcome = ModeOutcome.PENDING
     reason: str = ""
@@ -60,15 +60,15 @@ class LogMode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptModes(msgspec.Struct, frozen=True):
-    """What was asked for, by log or for `ALL_LOGS`, and how each log is read."""
+    """The requested modes, by log or for `ALL_LOGS`, and the mode of each log."""
 
     asked: Mapping[str, AskedMode]
     logs: Mapping[str, LogMode]
 
     def after(self, before: "KeptModes | None", places: Mapping[str, Place]) -> "KeptModes":
-        """Return these modes as kept for a split for which *before* was.
+        """Return these modes for storing in a split, whose stored modes are *before*.
 
-        An answer that it has stays; a new one is given at the committed *places*.
+        An existing answer stays; a new one gets the committed *places*.
         """
         known = before.logs if before else {}
         return KeptModes(
@@ -93,8 +93,8 @@ def _has_ended(mode: LogMode) -> bool:
 class ModeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request about the log `node`, or about `ALL_LOGS`.
 
-    `places` is up to where each log was committed then. `answers` are those that there were when
-    the next request came; what answers the last one is with the splits.
+    `places` is the committed position of each log then. `answers` are those that existed when the
+    next request came; the answers to the last one are with the splits.
     """
 
     request: int
@@ -106,7 +106,7 @@ class ModeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def last_kept(kept: Iterable[KeptModes | None]) -> KeptModes | None:
-    """Return, of what several splits have, what answers the last request."""
+    """Return, of the modes of several splits, those that answer the last request."""
     found = [each for each in kept if each is not None]
     return max(found, key=lambda each: last_request(each.asked), default=None)
 
@@ -117,7 +117,7 @@ def last_request(asked: Mapping[str, AskedMode]) -> int:
 
 
 def asked_of(asked: Mapping[str, AskedMode], log: str) -> AskedMode | None:
-    """Return the last request that is about a log."""
+    """Return the last request about a log."""
     found = [asked[name] for name in (log, ALL_LOGS) if name in asked]
     return max(found, key=lambda each: each.request, default=None)
 

@@ -1,4 +1,4 @@
-"""Where a store keeps its rows: a small key-value interface with conditional writes.
+"""The storage of a store's rows: a small key-value interface with conditional writes.
 
 The domain store, `headrace.connector.stores.keyed.store`, is written once over this. A backend
 implements `KeyValues` and passes `headrace.plugins.testing.KeyValueSuite`.
@@ -18,18 +18,18 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
-_STAMP_BITS = 62  # A positive number that a signed integer of 64 bits holds.
+_STAMP_BITS = 62  # A positive number that fits a signed 64-bit integer.
 
 
 class Partition(NamedTuple):
-    """Rows that a change can replace together. No two partitions have the same text."""
+    """Rows that one change can replace. No two partitions have the same text."""
 
     text: str
     is_plain: bool = False
 
 
 class Key(NamedTuple):
-    """What identifies a row."""
+    """The identity of a row."""
 
     partition: Partition
     name: str
@@ -43,20 +43,19 @@ class Entry(NamedTuple):
 
 
 def new_stamp() -> int:
-    """Return a stamp that no row has had."""
+    """Return a stamp that no row had before."""
     return 1 + secrets.randbits(_STAMP_BITS)
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A conditional write to the rows of one decided partition, all of it or nothing.
+    """A conditional write to rows of one decided partition, all or nothing.
 
     It applies if each row in `expected` has that stamp; None: if the row does not exist. `rows` are
-    the new values, None removes one; these rows carry `stamp` afterwards.
+    the new values, None removes one; these rows get `stamp`.
 
     `first` are rows of plain partitions. They are durable before the change is; they may stay when
-    it is refused. `then` are rows of plain partitions that are removed after it was applied; after
-    a crash they may stay. `is_commit` says that it replaces a position: there tests kill the
-    process.
+    it is rejected. `then` are rows of plain partitions that are removed after it was applied; after
+    a crash they may stay. `is_commit`: it replaces a position; there, tests kill the process.
     """
 
     partition: Partition
@@ -69,9 +68,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyValues(ABC):
-    """A connection to the rows. It belongs to one thread; another thread opens another one.
+    """A connection to the rows. It belongs to one thread; another thread opens its own.
 
-    Any call may raise StoreUnavailableError. It can be repeated then.
+    Any call may raise StoreUnavailableError. It can then be repeated.
     """
 
     config_class: ClassVar[type]
@@ -86,31 +85,31 @@ class KeyValues(ABC):
         *,
         create: bool = True,
     ) -> Self:
-        """Connect, and make what is missing, unless *create* is False.
+        """Connect, and create what is missing, unless *create* is False.
 
         Raises:
-            MissingRequirementError: it cannot be used from here.
+            MissingRequirementError: the backend cannot be used from here.
 
         """
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where the rows are, as errors name it."""
+        """The place of the rows, for errors."""
 
     @abstractmethod
     def read(self, keys: Collection[Key]) -> Mapping[Key, Entry]:
-        """Return those rows that there are. No older value of a decided row is ever returned."""
+        """Return the existing rows of *keys*. Never returns an old value of a decided row."""
 
     def row(self, key: Key) -> Entry | None:
-        """Return a row, if it exists. See `read`."""
+        """Return a row, or None if it does not exist. See `read`."""
         return self.read([key]).get(key)
 
     @abstractmethod
     def scan(self, partitions: Collection[Partition]) -> Mapping[Key, Entry]:
         """Return all rows of *partitions*, which must be small, by name.
 
-        Rows of a change that is under way may be old.
+        Rows of a change in progress may be old.
         """
 
     @abstractmethod
@@ -119,31 +118,31 @@ class KeyValues(ABC):
 
     @abstractmethod
     def put(self, rows: Mapping[Key, bytes | None]) -> None:
-        """Write rows of plain partitions, in no order; None removes a row."""
+        """Write rows of plain partitions, in any order; None removes a row."""
 
     @abstractmethod
     def change(
         self, changes: Sequence[Change], before: Mapping[Key, bytes] | None = None
     ) -> Sequence[bool | None]:
-        """Apply changes, each whole or not at all; say which. No two of them expect the same row.
+        """Apply changes, each all or nothing. Return which. No two of them expect the same row.
 
-        None: it is not known whether it was applied. *before* are rows of plain partitions that are
-        written first, also if the changes do not apply.
+        None: it is unknown whether it was applied. *before* are rows of plain partitions that are
+        written first, even if the changes do not apply.
         """
 
     def grouped(self) -> AbstractContextManager[None]:
-        """Make one write of what the block writes, if the backend can: all of it or nothing.
+        """Combine the writes of the block into one, all or nothing, if the backend can.
 
         No other connection writes during that time.
         """
         return nullcontext()
 
     def check(self) -> None:  # noqa: B027 (nothing to check by default)
-        """Raise StateLostError if what was opened was removed or replaced since."""
+        """Raise StateLostError if the opened rows were removed or replaced since."""
 
     def flush(self) -> None:  # noqa: B027 (what was written is safe by default)
-        """Put what was written where the loss of the last writes leaves it."""
+        """Make all writes durable, even against the loss of the last writes."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back the connection. Safe to call twice."""
+        """Close the connection. Safe to call twice."""

@@ -1,6 +1,6 @@
-"""What schema stores and claim stores are: where consumers find what messages do not hold.
+"""Schema stores and claim stores: where consumers find what messages do not contain.
 
-That is the schemas of messages, and values that are too large for one, which name their places.
+These are the schemas of messages, and values too large for a message, which has a reference.
 """
 
 from abc import ABC, abstractmethod
@@ -15,13 +15,13 @@ from headrace.plugins.records.record import RecordSchema
 
 
 class SchemaRefusedError(BadRecordError):
-    """The store does not take this schema under this subject, however often it is asked."""
+    """The store will never accept this schema under this subject."""
 
     code = "schema_refused"
 
 
 class Published(msgspec.Struct, frozen=True):
-    """What a store calls a schema: a number, and 16 bytes; None where it has none."""
+    """The ids of a schema in a store: a number, and 16 bytes; None if it assigns none."""
 
     number: int | None = None
     guid: bytes | None = None
@@ -30,7 +30,7 @@ class Published(msgspec.Struct, frozen=True):
 class SchemaStore(ABC):
     """A configured schema store, of the entry-point group `headrace.schema_stores`.
 
-    It is used on a thread of its own, which may wait for it; nothing else waits.
+    It is used on its own thread, which may block; nothing else waits for it.
     """
 
     config_class: ClassVar[type]
@@ -38,24 +38,24 @@ class SchemaStore(ABC):
     """Whether what it publishes has a number or a guid, which `schema.framing` needs."""
 
     def __init__(self, config: Any, context: Context) -> None:  # noqa: ANN401 (a config_class)
-        """Keep both; connect to nothing yet."""
+        """Keep both arguments; connect to nothing yet."""
         self.config = config
         self.context = context
 
     @abstractmethod
     def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:
-        """Keep the Avro schema *text* under *subject*; the same twice changes nothing.
+        """Store the Avro schema *text* under *subject*; a repetition changes nothing.
 
-        *schema* is the one it belongs to, for stores that know schemas by the table's id.
+        *schema* is the one it belongs to, for stores that identify schemas by the table's id.
 
         Raises:
             RetriableError: the store does not answer.
-            SchemaRefusedError: it does not take it.
+            SchemaRefusedError: the store rejects it.
 
         """
 
     def find(self, schema_id: bytes, number: Published) -> Mapping[str, str]:
-        """Return the Avro schemas that a consumer's message names, by subject; empty if none.
+        """Return the Avro schemas that a consumer's message refers to, by subject; perhaps none.
 
         A `numbered` store finds the schema of *number*, which it assigned. Others find all that
         were published for *schema_id*.
@@ -71,37 +71,37 @@ class SchemaStore(ABC):
         )
 
     def close(self) -> None:  # noqa: B027 (few have anything to give back)
-        """Give back connections. Safe to call twice."""
+        """Close connections. Safe to call twice."""
 
 
 class ClaimStore(ABC):
     """A configured claim store, of the entry-point group `headrace.claim_stores`.
 
-    It is used on the data thread: the stream waits for it. Consumers make one to read with `get`.
+    It is used on the data thread: the stream waits for it. Consumers create one to read with `get`.
     """
 
     config_class: ClassVar[type]
 
     def __init__(self, config: Any) -> None:  # noqa: ANN401 (a config_class)
-        """Keep it; connect to nothing yet."""
+        """Keep *config*; connect to nothing yet."""
         self.config = config
 
     @abstractmethod
     def put(self, name: str, content: bytes) -> str:
-        """Keep *content* durably and return where, as consumers find it.
+        """Store *content* durably. Return its place, for consumers.
 
-        *name* is made of the content, so the same content has the same name, and may be there.
+        *name* is derived from the content: equal content has an equal name, and may already exist.
 
         Raises:
-            RetriableError: it cannot be kept now.
+            RetriableError: it cannot be stored now.
 
         """
 
     def get(self, place: str) -> bytes:
-        """Return what `put` kept at *place*, for consumers; messages name the place.
+        """Return the content stored by `put` at *place*, for consumers; messages contain the place.
 
         Raises:
-            RetriableError: it does not have it, or cannot be read now.
+            RetriableError: the store does not have it, or cannot be read now.
             MissingRequirementError: this store cannot be read.
 
         """

@@ -1,4 +1,4 @@
-"""What sends metrics and spans over OTLP, for a job, a run or an agent that asks for it."""
+"""The sender of metrics and spans over OTLP, for a job, a run or an agent with the option."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class OtelMissingError(MissingRequirementError):
-    """OTLP is asked for, and the packages for it are not installed."""
+    """OTLP is configured, but its packages are not installed."""
 
     code = "otel_missing"
 
 
-def open_sender(  # noqa: PLR0913 (what it sends, of what, and where to)
+def open_sender(  # noqa: PLR0913 (what it sends, and where to)
     endpoint: str | None,
     every_seconds: float,
     stack: contextlib.ExitStack,
@@ -33,10 +33,10 @@ def open_sender(  # noqa: PLR0913 (what it sends, of what, and where to)
     log: structlog.stdlib.BoundLogger,
     stages: Sequence[str] = (),
 ) -> "OtlpSender | None":
-    """Return what sends *measures* until *stack* ends; None without an *endpoint*.
+    """Return a sender of *measures* until *stack* ends; None without an *endpoint*.
 
     *key* is the option with the endpoint. *instance* is `service.instance.id`; *labels* are those
-    of all metrics, and with `headrace.` before them attributes of all spans.
+    of all metrics and, with the prefix `headrace.`, attributes of all spans.
 
     Raises as `checked_sender` does.
     """
@@ -57,7 +57,7 @@ def open_sender(  # noqa: PLR0913 (what it sends, of what, and where to)
 
 
 def checked_sender(endpoint: str | None, *, key: str) -> "type[OtlpSender] | None":
-    """Return the class of what sends to *endpoint*; None without one. Connects to nothing.
+    """Return the class of the sender to *endpoint*; None without one. Connects to nothing.
 
     *key* is the option with the endpoint.
 
@@ -69,9 +69,9 @@ def checked_sender(endpoint: str | None, *, key: str) -> "type[OtlpSender] | Non
     if not endpoint:
         return None
     if not endpoint.startswith(("http://", "https://")):
-        hint = "http://127.0.0.1:4318"  # What was given may hold a password.
+        hint = "http://127.0.0.1:4318"  # The given value may contain a password.
         raise ConfigError([Problem(key, "is not a URL of HTTP or HTTPS", hint)])
-    try:  # Only here: it takes half a second to import.
+    try:  # Imported only here: it takes half a second.
         from headrace.plugins.telemetry.otlp import OtlpSender  # noqa: PLC0415
     except ModuleNotFoundError as error:
         said, hint = f"{error.name} is not installed", install_hint("otel")

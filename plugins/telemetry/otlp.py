@@ -1,7 +1,7 @@
-"""Sends the measures of a job or a run, and spans, over OTLP/HTTP, from a thread of its own.
+"""Sends the measures and spans of a job or a run over OTLP/HTTP, on its own thread.
 
-Neither waits for the endpoint: while it does not answer, what it would have got is dropped.
-Certificates, headers and compression are as the environment variables of OpenTelemetry say.
+The job does not wait for the endpoint: while it does not answer, its data is dropped. Certificates,
+headers and compression are set by OpenTelemetry's environment variables.
 """
 
 import logging
@@ -28,9 +28,9 @@ from headrace.plugins.context import Clock
 from headrace.plugins.metrics import Kind, Measure, Timing
 from headrace.plugins.telemetry.spans import BatchTrace, Trail, WorkTrace
 
-SEND_SECONDS_MAX: Final = 2.0  # For one request, with its repetitions.
+SEND_SECONDS_MAX: Final = 2.0  # For one request, including retries.
 CLOSE_SECONDS_MAX: Final = 5.0
-# Batches, and parts of bulk work, that wait for the next sending; then the oldest are dropped.
+# Batches, and parts of bulk work, waiting to be sent; above it the oldest are dropped.
 BATCHES_MAX: Final = 4_096
 REQUEST_BATCHES_MAX: Final = 256
 STEPS: Final = ("read", "encode", "deliver", "commit")
@@ -40,7 +40,7 @@ _CUMULATIVE: Final = points.AggregationTemporality.CUMULATIVE
 
 
 class OtlpSender:
-    """See the module. Trails may be used on any thread."""
+    """The sender of one process. Trails may be used on any thread."""
 
     def __init__(  # noqa: PLR0913 (what it sends, and where to)
         self,
@@ -56,9 +56,9 @@ class OtlpSender:
     ) -> None:
         """Start the thread. *stages* are the names of the stages that batches have times of.
 
-        Any metric has the *labels*, and any span, as attributes.
+        Every metric and every span has the *labels* as attributes.
         """
-        # Else each failed request is logged, with its URL.
+        # Otherwise each failed request is logged, with its URL.
         logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
         base = endpoint.rstrip("/")
         self._spans = OTLPSpanExporter(f"{base}/v1/traces", timeout=SEND_SECONDS_MAX)
@@ -86,18 +86,18 @@ class OtlpSender:
         self._thread.start()
 
     def trail(self, split: str) -> Trail:
-        """Return what has the batches of a split sent once they are committed."""
+        """Return a trail that sends the batches of a split once they are committed."""
         return Trail(split, self._batches.append)
 
     def add(self, trace: WorkTrace) -> None:
-        """Have a part of bulk work sent. Any thread; does not block."""
+        """Send a part of bulk work. Any thread; does not block."""
         self._batches.append(trace)
 
     def close(self) -> None:
-        """Send what is left and end; blocks for `CLOSE_SECONDS_MAX` at most."""
+        """Send the rest and end. Blocks up to `CLOSE_SECONDS_MAX`."""
         self._closing.set()
         self._thread.join(CLOSE_SECONDS_MAX)
-        self._spans.shutdown()  # type: ignore[no-untyped-call]  # It says no type.
+        self._spans.shutdown()  # type: ignore[no-untyped-call]  # Untyped.
         self._metrics.shutdown()
 
     def _run(self) -> None:
@@ -110,7 +110,7 @@ class OtlpSender:
             self._answers = answers
 
     def _send(self) -> bool:
-        """Send all there is; say whether it arrived. What did not is dropped."""
+        """Send everything. Return whether it arrived. The rest is dropped."""
         while self._batches:
             count = min(len(self._batches), REQUEST_BATCHES_MAX)
             taken = [self._batches.popleft() for _ in range(count)]
@@ -147,7 +147,7 @@ class OtlpSender:
         )
 
     def _spans_of(self, trace: BatchTrace) -> Iterator[ReadableSpan]:
-        """Return the span of a batch, and below it those of its steps, one after the other."""
+        """Return the span of a batch, and below it those of its steps, in order."""
         ahead_ms = self._clock.wall_ms() - self._clock.monotonic_ms()
         times_ms = (
             trace.read_ms,
@@ -195,7 +195,7 @@ class OtlpSender:
         )
 
     def _metrics_of(self, measures: Iterable[Measure]) -> Sequence[points.Metric]:
-        """Return measures as `/metrics` has them: of one name together, without counters of 0."""
+        """Return measures as in `/metrics`: merged by name, without counters of 0."""
         found: dict[str, tuple[Measure, list[_Point]]] = {}
         now_ns = self._clock.wall_ms() * _NS
         for each in measures:
@@ -219,7 +219,7 @@ class OtlpSender:
             sum=value.sum,
             bucket_counts=counts,
             explicit_bounds=value.bounds,
-            min=None,  # type: ignore[arg-type]  # Not known: left out.
+            min=None,  # type: ignore[arg-type]  # Unknown: left out.
             max=None,  # type: ignore[arg-type]
         )
 

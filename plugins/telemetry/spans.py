@@ -1,4 +1,4 @@
-"""The times of batches, from being read up to the commit, for what is sent over OTLP."""
+"""The times of batches, from reading to the commit, for OTLP."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -8,9 +8,9 @@ from headrace.plugins.metrics import Passed
 
 
 class BatchTrace(msgspec.Struct):
-    """One batch that had records, and when it came to each step, in ms of the monotonic clock.
+    """One batch with records, and when it reached each step, in ms of the monotonic clock.
 
-    `stages_ms` are those of its first change, in ms since 1970; None: that is not known.
+    `stages_ms` are those of its first change, in ms since 1970; None if unknown.
     """
 
     split: str
@@ -27,7 +27,7 @@ class BatchTrace(msgspec.Struct):
 
 
 class WorkTrace(msgspec.Struct, frozen=True):
-    """A part of bulk work that ended, in ms since 1970; *problem* is the code of what failed."""
+    """A part of bulk work that ended, in ms since 1970; *problem* is the code of a failure."""
 
     name: str
     start_ms: int
@@ -43,15 +43,15 @@ class Trail:
         """*tell* is called for each batch once it is committed, and must not block."""
         self._split = split
         self._tell = tell
-        self._batches: dict[int, BatchTrace] = {}  # In order; the ledger bounds them.
+        self._batches: dict[int, BatchTrace] = {}  # In order; the ledger limits them.
         self._read_ms = self._encode_ms = 0
 
     def read(self, started_ms: int, ended_ms: int) -> None:
-        """Note when the batch was read that is added next."""
+        """Note when the next added batch was read."""
         self._read_ms, self._encode_ms = started_ms, ended_ms
 
     def added(self, seq: int, records: int, size_bytes: int, passed: Sequence[Passed]) -> None:
-        """Note that what was read last is in the ledger."""
+        """Note that the batch read last is in the ledger."""
         if records:
             stages = passed[0].times_ms if passed else ()
             self._batches[seq] = BatchTrace(

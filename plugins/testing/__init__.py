@@ -1,9 +1,9 @@
-"""The conformance suites: what every plugin of a kind must do, as pytest classes.
+"""The conformance suites: requirements of every plugin of a kind, as pytest classes.
 
-Subclass one of them, give it a fixture `driver`, and its tests are yours. A sink that writes
-exactly once has `TransactionalSuite` besides; a source has the suite of each capability that it
-offers. `KeyValueSuite` is for the backends of stores.
-`doubles` has stand-ins for tests of your own. Needs pytest, so nothing else imports this package.
+Subclass one of them, and give it a fixture `driver`. A sink with exactly-once delivery has
+`TransactionalSuite`, too; a source has the suite of each capability that it offers. `KeyValueSuite`
+is for the backends of stores. `doubles` has stand-ins for your own tests. Needs pytest, so no other
+module imports this package.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""What a source must do that offers a capability: a part of the suite for each."""
+"""The requirements of a source with a capability: a part of the suite for each."""
 
 from collections import Counter
 from collections.abc import Hashable
@@ -53,7 +53,7 @@ class RelocationSuite(CapabilitySuite):
     capability: ClassVar[type] = Relocation
 
     def test_earliest_is_the_beginning(self, driver: SourceDriver) -> None:
-        """A split that was moved to `earliest` is read as a new one is."""
+        """A split that was moved to `earliest` is read like a new one."""
         for split in driver.source().plan():
             new, moved = driver.source(), driver.source()
             at = _stored(moved, Relocation.of(moved).locate(split, None, "earliest"))
@@ -84,7 +84,7 @@ class TokenRangesSuite(CapabilitySuite):
     capability: ClassVar[type] = TokenRanges
 
     def test_no_token_is_of_two_splits(self, driver: SourceDriver) -> None:
-        """The ranges of all splits have numbers of their own and do not overlap."""
+        """The ranges of all splits have different numbers and do not overlap."""
         source = driver.source()
         splits = [split.split_id for split in source.plan()]
         found = [TokenRanges.of(source).token_range(split) for split in splits]
@@ -101,14 +101,14 @@ class ResplittingSuite(CapabilitySuite):
     capability: ClassVar[type] = Resplitting
 
     def test_its_own_splits_can_be_replaced(self, driver: SourceDriver) -> None:
-        """The positions of its own splits say where each of them begins."""
+        """The positions of its own splits have the start of each."""
         source = driver.source()
         splits = [split.split_id for split in source.plan()]
 
         assert set(splits) == set(Resplitting.of(source).resplit(dict.fromkeys(splits)) or ())
 
     def test_it_follows_splits_of_its_own(self, driver: SourceDriver) -> None:
-        """It plans those that others planned; names that are none of its splits change nothing."""
+        """It uses splits that others planned; names that are not its splits change nothing."""
         source, others = driver.source(), list(driver.other_splits())
         before = source.plan()
         Resplitting.of(source).follow(["no split of this source"])
@@ -117,7 +117,7 @@ class ResplittingSuite(CapabilitySuite):
         assert sorted(others) == sorted(split.split_id for split in source.plan())
 
     def test_other_splits_go_on(self, driver: SourceDriver) -> None:
-        """What the old splits did not read comes from the new ones, and nothing comes twice."""
+        """The new splits return what the old ones did not read, and nothing twice."""
         expected = Counter(identities(driver, read_all(driver, LARGE)))
         old, states = driver.source(), dict[str, Position | None]()
         found = Counter[Hashable]()
@@ -136,7 +136,7 @@ class ResplittingSuite(CapabilitySuite):
 
 
 class LocalitySuite(CapabilitySuite):
-    """The source says what is near."""
+    """The source reports which parts are near."""
 
     capability: ClassVar[type] = Locality
 
@@ -151,12 +151,12 @@ class LocalitySuite(CapabilitySuite):
 
 
 class JobTracesSuite(CapabilitySuite):
-    """Jobs leave notes beside what they read."""
+    """Jobs leave notes beside the data they read."""
 
     capability: ClassVar[type] = JobTraces
 
     def test_notes_are_of_the_job_until_they_are_forgotten(self, driver: SourceDriver) -> None:
-        """A job that has read finds notes of its own; they are gone once they are forgotten."""
+        """A job that has read finds its own notes; they are gone once they are forgotten."""
         source = driver.source()
         for split in source.plan():
             reader = source.open(split, None)
@@ -201,7 +201,7 @@ class TablesSuite(CapabilitySuite):
 
 
 class TableChecksSuite(CapabilitySuite):
-    """The source can be asked what it will not deliver of a table."""
+    """The source can report which changes of a table it will not deliver."""
 
     capability: ClassVar[type] = TableChecks
 
@@ -219,7 +219,7 @@ class PartialReadingSuite(CapabilitySuite):
     capability: ClassVar[type] = PartialReading
 
     def test_nothing_is_unreadable_that_was_read(self, driver: SourceDriver) -> None:
-        """While everything can be read there is no part that cannot."""
+        """While everything can be read, no part is reported as unreadable."""
         source = driver.source()
         exhaust([source.open(split, None) for split in source.plan()], LARGE)
 
@@ -228,12 +228,12 @@ class PartialReadingSuite(CapabilitySuite):
 
 
 class LogSpacesSuite(CapabilitySuite):
-    """The source knows how much of their disks its logs take."""
+    """The source knows the disk space of its logs."""
 
     capability: ClassVar[type] = LogSpaces
 
     def test_spaces_are_of_its_logs(self, driver: SourceDriver) -> None:
-        """Each is of a log that `backlog` names, once, and takes at least what is left of it."""
+        """Each is of a log in `backlog`, once, and is at least as large as its unread part."""
         source = driver.source()
         (split, *_) = source.plan()
         left = {str(part.partition): part.size_bytes for part in source.backlog(split, None)}
@@ -251,7 +251,7 @@ class BulkReadingSuite(CapabilitySuite):
     capability: ClassVar[type] = BulkReading
 
     def test_parts_are_the_whole(self, driver: SourceDriver) -> None:
-        """Cut into other splits it has as many as were asked for, and the same records."""
+        """After `cut`, it has the requested number of splits, and the same records."""
         expected = Counter(identities(driver, read_all(driver, LARGE)))
         source = driver.source()
         BulkReading.of(source).cut(PARTS)
@@ -268,7 +268,7 @@ class MicroBatchesSuite(CapabilitySuite):
     capability: ClassVar[type] = MicroBatches
 
     def test_nothing_comes_from_behind_the_end(self, driver: SourceDriver) -> None:
-        """What is logged after `ahead` was asked is not read by a source that ends there."""
+        """Changes logged after `ahead` was called are not read by a source with that end."""
         expected = Counter(identities(driver, read_all(driver, LARGE)))
         end = MicroBatches.of(driver.source()).ahead(None, ALL_BYTES)
         assert driver.grow()
@@ -279,7 +279,7 @@ class MicroBatchesSuite(CapabilitySuite):
         assert expected == Counter(identities(driver, found))
 
     def test_a_step_has_an_end(self, driver: SourceDriver) -> None:
-        """Steps of any size come to where one large step does, and then there is no other."""
+        """Steps of any size reach the end of one large step, and then there is no other."""
         source = driver.source()
         steps = MicroBatches.of(source)
         last, at = steps.ahead(None, ALL_BYTES), steps.ahead(None, 1)
@@ -290,7 +290,7 @@ class MicroBatchesSuite(CapabilitySuite):
         assert last.describe() == at.describe()
 
     def test_parts_of_a_split_become_one(self, driver: SourceDriver) -> None:
-        """Parts give what the split does; where they end is where it continues, with its books."""
+        """Parts return the same as the split; it continues at their ends, with its books."""
         end = MicroBatches.of(driver.source()).ahead(None, ALL_BYTES)
         splits = driver.source().plan()
         for split in splits:
@@ -321,7 +321,7 @@ class LogSearchSuite(CapabilitySuite):
     capability: ClassVar[type] = LogSearch
 
     def test_nothing_wanted_is_skipped(self, driver: SourceDriver) -> None:
-        """Each change of the tables that are asked for comes, also if flaws were found."""
+        """All changes of the selected tables are returned, even if flaws were found."""
         expected, tables = Counter[Hashable](), set[str]()
         for record in (r for batch in read_all(driver, LARGE) for r in batch.records()):
             tables = tables or {record.schema.table}
@@ -346,7 +346,7 @@ class LogFramingSuite(CapabilitySuite):
     capability: ClassVar[type] = LogFraming
 
     def test_framed_splits_are_the_same(self, driver: SourceDriver, tmp_path: Path) -> None:
-        """Splits read of blocks, in any order, what they read of the logs; one after another."""
+        """Splits read from blocks, in any order, equal those of the logs; one after another."""
 
         def source() -> Source:
             made = driver.source()
@@ -397,12 +397,12 @@ class TypedColumnsSuite(CapabilitySuite):
 
 
 class LogArchiveSuite(CapabilitySuite):
-    """The source reads logs that are kept."""
+    """The source reads archived logs."""
 
     capability: ClassVar[type] = LogArchive
 
     def test_options_can_be_changed(self, driver: SourceDriver) -> None:
-        """What is made of the options of a job is options of this source, too."""
+        """The changed options of a job are valid options of this source."""
         source, given = driver.source(), driver.options()
         kind = LogArchive.of_class(type(source))
         made = [*kind.log_by_log(given), kind.any_copy(given), kind.past_gaps(given)]
@@ -411,7 +411,7 @@ class LogArchiveSuite(CapabilitySuite):
         assert all(parse_config(source.config_class, options) for options in made)
 
     def test_stretches_of_a_log_are_the_log(self, driver: SourceDriver) -> None:
-        """Read one by one they give what the log has."""
+        """Read one by one, they have the content of the log."""
         source = driver.source()
         (first, *_) = LogArchive.of_class(type(source)).log_by_log(driver.options())
 
@@ -439,7 +439,7 @@ class SidecarServiceSuite(CapabilitySuite):
     capability: ClassVar[type] = SidecarService
 
     def test_options_can_be_changed(self, driver: SourceDriver) -> None:
-        """What a service says becomes options of this source."""
+        """The settings of a service become options of this source."""
         source = driver.source()
         settings = ServiceSettings(
             watermark_seconds=60, max_commit_logs=2, max_watermarker_size=5_000, datacenter=None
@@ -451,5 +451,5 @@ class SidecarServiceSuite(CapabilitySuite):
 
 
 def _stored(source: Source, position: Position | None) -> Position | None:
-    """Return a position as a store gives it back."""
+    """Return a position as a store returns it."""
     return None if position is None else source.decode_position(position.encode())

@@ -1,7 +1,7 @@
-"""Stand-ins for the outside world: a clock that is driven, a source in memory, a sink that errs.
+"""Stand-ins for the outside world: a controlled clock, a source in memory, a failing sink.
 
-They obey the contract unless scripted otherwise, and the suites prove that. They are
-for tests of the framework and of plugins; nothing here is used when headrace runs.
+They obey the contract unless scripted otherwise, as the suites prove. They are for tests of the
+framework and of plugins; headrace itself does not use them.
 """
 
 import hashlib
@@ -43,11 +43,11 @@ class DrivenClock:
     """A clock that stops until a test moves it."""
 
     def __init__(self, monotonic_ms: int = 1_000) -> None:
-        """Start at *monotonic_ms*; the wall shows half a century more."""
+        """Start at *monotonic_ms*; the wall clock is half a century ahead."""
         self._now_ms = monotonic_ms
 
     def monotonic_ms(self) -> int:
-        """Return what the test made of the time."""
+        """Return the time set by the test."""
         return self._now_ms
 
     def wall_ms(self) -> int:
@@ -107,7 +107,7 @@ def _json(document: Mapping[str, object]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryConfig:
-    """What a `MemorySource` holds, and the errors it raises on the way.
+    """The content of a `MemorySource`, and the errors it raises.
 
     A test may append to `splits` while readers are open. Each read first raises the next error of
     `faults`, unless that is None.
@@ -119,7 +119,7 @@ class MemoryConfig:
 
 
 class MemoryReader(Reader):
-    """Reads one list of mutations; its batches have an end only where they must."""
+    """Reads one list of mutations; its batches have an end only if required."""
 
     def __init__(self, source: "MemorySource", split: str, mutations: int) -> None:
         """Start after the first *mutations*."""
@@ -130,7 +130,7 @@ class MemoryReader(Reader):
         self._owes_end = False
 
     def read(self, demand: Demand) -> Batch | Idle | Done:
-        """Return the next mutations, at least one if there is any and some may be read."""
+        """Return the next mutations, at least one if there is any and the demand allows one."""
         config = self._source.config
         if config.faults and (fault := config.faults.popleft()):
             raise fault
@@ -160,12 +160,12 @@ class MemoryReader(Reader):
         )
 
     def release(self, position: Position) -> None:
-        """Remember that *position* was released."""
+        """Record that *position* was released."""
         assert isinstance(position, NumberPosition)
         self._source.released[self._split].append(position.number)
 
     def close(self, reason: CloseReason) -> None:
-        """Remember *reason*."""
+        """Record *reason*."""
         self._source.closed.append((self._split, reason))
 
     def _unseen(self, mutations: Sequence[Mutation]) -> list[RecordSchema]:
@@ -199,7 +199,7 @@ class MemorySource(Source):
 
 
 class ChaosResult(StrEnum):
-    """What a `ChaosSink` does with a delivery."""
+    """The behaviour of a `ChaosSink` for a delivery."""
 
     DELIVER = "deliver"
     HOLD = "hold"
@@ -243,7 +243,7 @@ class ChaosConfig:
 
 
 class ChaosSink(Sink):
-    """A sink in memory that errs as its script says; `written` is what a consumer would see."""
+    """A sink in memory that fails by its script; `written` is what a consumer would see."""
 
     schemes = ("chaos",)
     config_class = ChaosConfig
@@ -261,13 +261,13 @@ class ChaosSink(Sink):
         return ChaosWriter(self)
 
     def let_go(self) -> None:
-        """Deliver and settle what is held, in order, on a thread of its own."""
+        """Deliver and settle the held deliveries, in order, on another thread."""
         thread = threading.Thread(target=self._settle_held)
         thread.start()
         thread.join()
 
     def deliver(self, delivery: Delivery, *, leave_out: int | None = None) -> list[int]:
-        """Write the records of *delivery* but the one at *leave_out*; return their indexes."""
+        """Write the records of *delivery* except the one at *leave_out*. Return their indexes."""
         encoded = delivery.encoded
         indexes = [index for index in range(len(encoded)) if index != leave_out]
         self.written += [(encoded.keys[index], encoded.values[index]) for index in indexes]
@@ -283,12 +283,12 @@ class ChaosWriter(Writer):
     """Writes into its sink's memory."""
 
     def __init__(self, sink: ChaosSink) -> None:
-        """Write for *sink*."""
+        """Set the sink."""
         self._sink = sink
         self._closed = False
 
     def submit(self, delivery: Delivery, settle: Settle) -> None:
-        """Do what the script says."""
+        """Execute the next step of the script."""
         sink = self._sink
         result = sink.config.script.popleft() if sink.config.script else ChaosResult.DELIVER
         if result in _RAISED:
@@ -302,7 +302,7 @@ class ChaosWriter(Writer):
             self._report(delivery, settle, result)
 
     def drain(self, deadline_ms: int) -> bool:
-        """Say whether nothing is held; what is held stays so until the test lets go."""
+        """Return whether nothing is held; held deliveries stay so until the test calls `let_go`."""
         del deadline_ms
         return not self._sink.held
 

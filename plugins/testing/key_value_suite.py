@@ -1,4 +1,4 @@
-"""What every key-value backend of a store must do."""
+"""The requirements of every key-value backend of a store."""
 
 import threading
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _LARGE = 256 * 1024
 
 
 def made(values: KeyValues, name: str = "a", value: bytes = b"1") -> int:
-    """Make a row; return its stamp."""
+    """Create a row. Return its stamp."""
     change = Change(partition=ROW, expected={name: None}, rows={name: value})
     assert [True] == list(values.change([change]))
     return change.stamp
@@ -31,11 +31,11 @@ class KeyValueSuite:
 
     @pytest.fixture
     def opened(self) -> Open:
-        """Return what connects to rows that are empty when the test begins."""
+        """Return a function that connects to rows, which are empty when the test starts."""
         raise NotImplementedError("a subclass of KeyValueSuite has a fixture named opened")
 
     def test_a_row_is_made_once(self, opened: Open) -> None:
-        """Of two that expect no row, one makes it; everybody reads what it wrote."""
+        """Of two connections that expect no row, one creates it; all read its value."""
         with closing(opened()) as first, closing(opened()) as second:
             stamp = made(first)
             late = Change(partition=ROW, expected={"a": None}, rows={"a": b"2"})
@@ -87,7 +87,7 @@ class KeyValueSuite:
             assert b"5" == _values(values, ROW)["e"]
 
     def test_changes_are_apart(self, opened: Open) -> None:
-        """One that is refused does not hold up the others."""
+        """A rejected change does not affect the others."""
         with closing(opened()) as values:
             changes = [
                 Change(partition=ROW, expected={"a": None}, rows={"a": b"1"}),
@@ -100,7 +100,7 @@ class KeyValueSuite:
             assert [] == list(values.change([]))
 
     def test_plain_rows(self, opened: Open) -> None:
-        """The last write counts; names come in order; nothing is removed twice with an error."""
+        """The last write counts; names are in order; removing a row twice is not an error."""
         with closing(opened()) as values, closing(opened()) as other:
             values.put({Key(PLAIN, "b"): b"1", Key(PLAIN, "a"): b"", Key(PLAIN, "c\0é/1"): b"3"})
             other.put({Key(PLAIN, "b"): b"2", Key(PLAIN, "none"): None})
@@ -113,7 +113,7 @@ class KeyValueSuite:
             assert [] == list(values.names(Partition("suite", is_plain=True)))
 
     def test_plain_rows_of_a_change(self, opened: Open) -> None:
-        """Those before it are there with it; those after it are gone with it, and else stay."""
+        """Rows before it exist with it; rows after it are gone with it, and otherwise stay."""
         with closing(opened()) as values:
             values.put({Key(PLAIN, "old"): b"0"})
             change = Change(
@@ -131,7 +131,7 @@ class KeyValueSuite:
             assert {"new": b"x" * _LARGE, "a": b"1"} == {k.name: e.value for k, e in found.items()}
 
     def test_rows_before_all_changes(self, opened: Open) -> None:
-        """They are written also if the changes do not apply, and without any."""
+        """They are written even if the changes do not apply, and without any."""
         with closing(opened()) as values:
             refused = Change(partition=ROW, expected={"a": 7}, rows={"a": b"1"})
             assert [False] == list(values.change([refused], {Key(PLAIN, "a"): b"1"}))
@@ -153,7 +153,7 @@ class KeyValueSuite:
             ]
 
     def test_of_many_at_once_each_counts(self, opened: Open) -> None:
-        """Three that add to one row lose nothing: a refused one reads it again."""
+        """Three threads that add to one row lose nothing: after a rejection they read it again."""
         each, threads = 10, 3
 
         def add() -> None:

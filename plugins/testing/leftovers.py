@@ -1,4 +1,4 @@
-"""What a plugin leaves behind when it is closed: threads that run, and files that are open."""
+"""Finds what a plugin leaves behind after it is closed: running threads and open files."""
 
 import gc
 import threading
@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-SETTLE_SECONDS_MAX: Final = 5.0  # What a library or the other end of a connection ends later.
+SETTLE_SECONDS_MAX: Final = 5.0  # What a library or the peer of a connection ends later.
 _LOOK_SECONDS: Final = 0.1
 _ROUNDS: Final = 2
 _DESCRIPTORS: Final = Path("/proc/self/fd")  # Linux; elsewhere only threads are compared.
 
 
 def leftovers(use: Callable[[], object]) -> str:
-    """Return what each *use* leaves, opening and closing included; blocks for up to 5 s.
+    """Return what each *use* leaves, including opening and closing. Blocks up to 5 s.
 
-    What it returns is kept meanwhile, so that Python closes nothing for it. The first use does not
-    count: it may make what all later ones share.
+    The results are kept meanwhile, so that Python closes nothing for them. The first use does not
+    count: it may create what all later ones share.
     """
     used = [use()]
     threads, files = set(threading.enumerate()), _open_files()
@@ -33,7 +33,7 @@ def leftovers(use: Callable[[], object]) -> str:
 
 
 def _since(threads: set[threading.Thread], files: dict[str, str]) -> list[str]:
-    """Return what is there now and was not; a single thread or file may belong to others."""
+    """Return what is new since then; a single thread or file may belong to others."""
     running = [f"thread {each.name!r}" for each in set(threading.enumerate()) - threads]
     now = _open_files()
     opened = [f"file {name}" for number, name in now.items() if files.get(number) != name]
@@ -42,7 +42,7 @@ def _since(threads: set[threading.Thread], files: dict[str, str]) -> list[str]:
 
 
 def _open_files() -> dict[str, str]:
-    """Return what each descriptor is of, by its number."""
+    """Return the target of each descriptor, by its number."""
     found: dict[str, str] = {}
     for link in _DESCRIPTORS.iterdir() if _DESCRIPTORS.exists() else ():
         try:

@@ -22,7 +22,7 @@ class Memory(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryConfig:
-    """The options: which memory, by name; all connections of a process share one of a name."""
+    """The option: the name of a memory; connections of a process with one name share it."""
 
     name: str = option("The name of the memory.")
 

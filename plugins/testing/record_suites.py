@@ -1,4 +1,4 @@
-"""What every transform and every codec must do. Version 1; a later version only adds tests."""
+"""The requirements of transforms and codecs. Version 1; a later version only adds tests."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -16,7 +16,7 @@ from headrace.plugins.testing.doubles import sample_records
 
 
 class RecordSuite:
-    """What is asked with records; a subclass may have others."""
+    """Tests with records; a subclass may provide others."""
 
     version: ClassVar[int] = 1
 
@@ -31,7 +31,7 @@ class TransformSuite(RecordSuite):
 
     @pytest.fixture
     def transform(self) -> Transform:
-        """Return what to test."""
+        """Return the transform to test."""
         raise NotImplementedError("a subclass of TransformSuite has a fixture named transform")
 
     def test_leaves_records_alone(self, transform: Transform, records: Sequence[Record]) -> None:
@@ -43,7 +43,7 @@ class TransformSuite(RecordSuite):
         assert before == [_parts(record) for record in records]
 
     def test_does_the_same_again(self, transform: Transform, records: Sequence[Record]) -> None:
-        """What is delivered again after a crash becomes the same as before."""
+        """A record that is delivered again after a crash has the same result."""
         first, again = ([_made(transform, record) for record in records] for _ in range(2))
 
         assert first == again
@@ -74,7 +74,7 @@ class CodecSuite(RecordSuite):
 
     @pytest.fixture
     def codec(self) -> Codec:
-        """Return what to test."""
+        """Return the codec to test."""
         raise NotImplementedError("a subclass of CodecSuite has a fixture named codec")
 
     @pytest.fixture
@@ -83,7 +83,7 @@ class CodecSuite(RecordSuite):
         return None
 
     def test_writes_bytes(self, codec: Codec, records: Sequence[Record]) -> None:
-        """Keys and values are bytes, the same each time, also by another object."""
+        """Keys and values are bytes, the same each time, also from another object."""
         first = [(codec.key(record), codec.value(record)) for record in records]
         other = type(codec)()
 
@@ -97,13 +97,13 @@ class CodecSuite(RecordSuite):
         assert len(different) == len({codec.value(record) for record in records})
 
     def test_without_a_key(self, codec: Codec, records: Sequence[Record]) -> None:
-        """A record without a key has none in bytes."""
+        """A record without a key has no key bytes."""
         assert codec.key(records[0].changed(key=None)) is None
 
     def test_a_bad_record_is_alone(
         self, codec: Codec, records: Sequence[Record], bad: Record | None
     ) -> None:
-        """A record that cannot be written is a BadRecordError; the others are written (I8)."""
+        """An unwritable record raises BadRecordError; the others are written (I8)."""
         if bad is None:
             return
         with pytest.raises(BadRecordError):

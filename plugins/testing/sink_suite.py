@@ -1,4 +1,4 @@
-"""What every sink must do. Version 3: not complete; a later version only adds tests."""
+"""The requirements of every sink. Version 3: not complete; a later version only adds tests."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ Pair = tuple[bytes | None, bytes]
 
 
 class SinkDriver(ABC):
-    """What the suite must know about a sink."""
+    """The suite's interface to a sink."""
 
     @abstractmethod
     def sink(self) -> Sink:
@@ -40,22 +40,22 @@ class SinkDriver(ABC):
 
     @abstractmethod
     def written(self) -> Sequence[Pair]:
-        """Return key and value of what was written, in its order; a key may be None if unkept."""
+        """Return the written keys and values in order; a key that is not kept may be None."""
 
     def encode(self, batch: Batch) -> EncodedRecords:
-        """Return *batch* as the bytes that the sink asks for; here JSON documents."""
+        """Return *batch* as the bytes that the sink requests; here JSON documents."""
         return DocumentCodec().encode(batch)
 
     def schemas(self) -> Mapping[bytes, RecordSchema]:
-        """Return the schemas that headers of what `encode` returns name."""
+        """Return the schemas that the headers in the result of `encode` refer to."""
         return {}
 
     def oversize(self) -> bytes | None:
-        """Return a value that is too large to be written, or None if none is."""
+        """Return a value that is too large to be written, or None without a limit."""
         return None
 
     def tear(self) -> None:
-        """Leave what a process that died while writing would leave, if that can be."""
+        """Leave the remains of a process that died while writing, if possible."""
 
 
 class Results:
@@ -72,7 +72,7 @@ class Results:
         self._settled.set()
 
     def wait(self) -> tuple[list[int], tuple[Failure, ...]]:
-        """Return the only result; the indexes of what was delivered are sorted."""
+        """Return the only result; the indexes of delivered records are sorted."""
         assert self._settled.wait(DRAIN_MS / 1000), "never settled"
         assert 1 == len(self.calls), "settled more than once"
         return self.calls[0]
@@ -85,7 +85,7 @@ class SinkSuite:
 
     @pytest.fixture
     def driver(self) -> SinkDriver:
-        """Return what to test."""
+        """Return the driver of the sink."""
         raise NotImplementedError("a subclass of SinkSuite has a fixture named driver")
 
     def test_settles_once_and_adds_up(self, driver: SinkDriver) -> None:
@@ -102,7 +102,7 @@ class SinkSuite:
     def test_reports_what_it_wrote(self, driver: SinkDriver) -> None:
         """Each record that a result reports as delivered was written, also beside one that failed.
 
-        What failed may have been written too.
+        A failed record may have been written too.
         """
         writer = driver.sink().open()
         deliveries = [_delivery(driver, sample_records(9, first=first)) for first in (0, 9, 18)]
@@ -144,7 +144,7 @@ class SinkSuite:
             assert sorted(of_key) == of_key
 
     def test_a_check_writes_nothing(self, driver: SinkDriver) -> None:
-        """A check finds nothing wrong where a writer can write, and leaves nothing there."""
+        """A check finds no problem where a writer can write, and leaves nothing there."""
         sink = driver.sink()
         sink.open().close()
         findings = sink.check()
@@ -154,7 +154,7 @@ class SinkSuite:
         assert not driver.written()
 
     def test_drains_nothing(self, driver: SinkDriver) -> None:
-        """A writer that was given nothing has nothing unsettled."""
+        """A writer without deliveries has nothing unsettled."""
         writer = driver.sink().open()
 
         assert writer.drain(DRAIN_MS)
@@ -217,7 +217,7 @@ class SinkSuite:
         assert Counter(expected) == Counter(value for _, value in driver.written())
 
     def test_resumes_after_torn_output(self, driver: SinkDriver) -> None:
-        """What a dead process wrote in part is not a record, and damages none (I7)."""
+        """The partial output of a dead process is not a record, and damages none (I7)."""
         before, after = sample_records(3), sample_records(3, first=3)
         for records in (before, after):
             writer = driver.sink().open()
@@ -239,7 +239,7 @@ class SinkSuite:
         assert sink.encoding()
 
     def test_refuses_what_every_sink_refuses(self, driver: SinkDriver) -> None:
-        """A `__post_init__` of its own has not taken the place of that of `SinkOptions`."""
+        """Its own `__post_init__` has not replaced that of `SinkOptions`."""
         config = driver.sink().config
         if isinstance(config, SinkOptions):
             with pytest.raises(ConfigError, match=r"schema\.framing: needs a schema store"):
@@ -262,7 +262,7 @@ def _submit(driver: SinkDriver, writer: Writer, records: Sequence[Record]) -> Re
 
 
 def _delivery(driver: SinkDriver, records: Sequence[Record]) -> Delivery:
-    """Return *records* as the framework would hand them over."""
+    """Return *records* as the framework would deliver them."""
     source = MemorySource(MemoryConfig(splits={"a": [records]}), context())
     batch = source.open(source.plan()[0], None).read(Demand())
     assert isinstance(batch, Batch)

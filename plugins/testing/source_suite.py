@@ -1,4 +1,4 @@
-"""What every source must do. Version 4: not complete; a later version only adds tests."""
+"""The requirements of every source. Version 4: incomplete; a later version only adds tests."""
 
 import hashlib
 import json
@@ -19,9 +19,9 @@ from headrace.plugins.testing.leftovers import leftovers
 if TYPE_CHECKING:
     from headrace.plugins.positions import Position
 
-ROUNDS_MAX: Final = 10_000  # A source that is still busy after so many never comes to rest.
+ROUNDS_MAX: Final = 10_000  # A source that is still busy after this many never becomes idle.
 IDLE_READS: Final = 20
-RESUMES_MAX: Final = 12  # Boundaries tried per split, spread evenly.
+RESUMES_MAX: Final = 12  # Boundaries tested per split, spread evenly.
 END_ONLY: Final = Demand(records_max=0, bytes_max=0)
 FEW: Final = Demand(records_max=2)
 SMALL: Final = Demand(records_max=1)
@@ -30,11 +30,11 @@ LARGE: Final = Demand(records_max=1_000_000, bytes_max=1 << 30)
 
 
 class SourceDriver(ABC):
-    """What the suite must know about a source.
+    """The suite's interface to a source.
 
-    The input holds at least three mutations in some split. `ordered` says that a reader which
-    resumes returns records in the order in which the first reader did; `counts_records` that a
-    reader knows how many records it returns, so that it is not bounded by their bytes alone.
+    The input has at least three mutations in some split. `ordered`: a reader that resumes returns
+    records in the order of the first reader; `counts_records`: a reader knows how many records it
+    returns, so that it is not limited by their bytes alone.
     """
 
     ordered: ClassVar[bool] = True
@@ -49,28 +49,28 @@ class SourceDriver(ABC):
         """Append to the input; return the number of new records, 0 if it cannot grow."""
 
     def identity(self, record: Record) -> Hashable:
-        """Return what tells *record* from all others and is the same when it is read again."""
+        """Return an identity of *record* that differs from all others and stays the same."""
         return json.dumps(record.document(), sort_keys=True, default=repr)
 
     def mutation(self, record: Record) -> Hashable:
-        """Return what all records cut from one mutation share; here each is alone."""
+        """Return a value common to all records of one mutation; here each is alone."""
         return self.identity(record)
 
     def other_splits(self) -> Sequence[str]:
-        """Return other splits that the source can have; only asked if it offers `Resplitting`."""
+        """Return other splits that the source can have; only called if it offers `Resplitting`."""
         raise NotImplementedError(type(self).__name__)
 
-    def options(self) -> Mapping[str, Any]:  # Any: as a job file has them.
-        """Return the options of the source; only asked if it offers to change them."""
+    def options(self) -> Mapping[str, Any]:  # Any: as in a job file.
+        """Return the options of the source; only called if it offers to change them."""
         raise NotImplementedError(type(self).__name__)
 
     def encoded(self, encoding: str, batch: Batch) -> EncodedRecords:
-        """Return what the framework makes of the records; only asked if batches encode it."""
+        """Return the framework's encoding of the records; only called if batches encode it."""
         raise NotImplementedError(encoding)
 
 
 class CapabilitySuite:
-    """A part of the suite for sources that offer `capability`: inherit it besides `SourceSuite`."""
+    """A part of the suite for sources with `capability`: inherit it besides `SourceSuite`."""
 
     capability: ClassVar[type]
 
@@ -82,7 +82,7 @@ class SourceSuite:
 
     @pytest.fixture
     def driver(self) -> SourceDriver:
-        """Return what to test."""
+        """Return the driver of the source."""
         raise NotImplementedError("a subclass of SourceSuite has a fixture named driver")
 
     def test_every_capability_is_tested(self, driver: SourceDriver) -> None:
@@ -100,7 +100,7 @@ class SourceSuite:
         assert len(first) == len({split.split_id for split in first})
 
     def test_honours_bounds(self, driver: SourceDriver) -> None:
-        """A batch exceeds a bound by no more than its last mutation, and loses nothing by it."""
+        """A batch exceeds a limit by at most its last mutation, and loses nothing by it."""
         expected = Counter(identities(driver, read_all(driver, LARGE)))
         few, small = read_all(driver, FEW), read_all(driver, Demand(bytes_max=1))
         if driver.counts_records:
@@ -126,7 +126,7 @@ class SourceSuite:
         assert identities(driver, batches) == identities(driver, batches)
 
     def test_schemas_come_first(self, driver: SourceDriver) -> None:
-        """Before or with its first record a schema is announced; its id is the MD5 of its text."""
+        """A schema is announced before or with its first record; its id is the MD5 of its text."""
         announced: dict[bytes, RecordSchema] = {}
         for batch in read_all(driver, SMALL):
             announced |= {schema.schema_id: schema for schema in batch.schemas()}
@@ -137,7 +137,7 @@ class SourceSuite:
                 assert record.schema == announced.get(digest)
 
     def test_fields_of_its_own_are_declared(self, driver: SourceDriver) -> None:
-        """What its changes have besides what all changes have is its `Origin`, types too."""
+        """The additional fields of its changes are in its `Origin`, with their types."""
         declared = list(driver.source().origin.fields.items())
         for batch in read_all(driver, LARGE):
             for schema in batch.schemas():
@@ -147,7 +147,7 @@ class SourceSuite:
                     assert declared == own
 
     def test_positions_round_trip(self, driver: SourceDriver) -> None:
-        """A position that was stored is the position that was issued."""
+        """A position that was stored equals the issued one."""
         source = driver.source()
         for batch in read_all(driver, SMALL):
             decoded = source.decode_position(batch.end.encode())
@@ -156,7 +156,7 @@ class SourceSuite:
             assert dict(batch.end.books()) == dict(decoded.books())
 
     def test_backlog_ends_with_the_log(self, driver: SourceDriver) -> None:
-        """Behind the last position nothing is left to read, as far as a source can tell."""
+        """After the last position nothing is left to read, as far as the source knows."""
         source = driver.source()
         ends = {batch.split: batch.end for batch in read_all(driver, LARGE)}
         for split in source.plan():
@@ -177,7 +177,7 @@ class SourceSuite:
                 assert not driver.ordered or expected == found, f"{split}, batch {index}"
 
     def test_gives_ends_when_they_are_due(self, driver: SourceDriver) -> None:
-        """A batch without an end has more behind it; an end that is asked for is of all read."""
+        """A batch without an end has more after it; a requested end covers everything read."""
         expected = Counter(identities(driver, read_all(driver, LARGE)))
         source = driver.source()
         for split in source.plan():
@@ -204,7 +204,7 @@ class SourceSuite:
             assert Counter(identities(driver, whole)) == Counter(identities(driver, read))
 
     def test_comes_to_rest(self, driver: SourceDriver) -> None:
-        """After the last batch a reader says so, every time it is asked."""
+        """After the last batch a reader is idle at every read."""
         readers = _readers(driver)
         exhaust(readers, LARGE)
         answers = [reader.read(LARGE) for _ in range(IDLE_READS) for reader in readers]
@@ -212,7 +212,7 @@ class SourceSuite:
         assert all(isinstance(answer, Idle | Done) for answer in answers)
 
     def test_follows_growth(self, driver: SourceDriver) -> None:
-        """What is appended is read, once, by the readers that had come to rest."""
+        """Appended data is read, once, by the readers that were idle."""
         readers = _readers(driver)
         exhaust(readers, LARGE)
         grown = driver.grow()
@@ -262,7 +262,7 @@ class SourceSuite:
         assert not left, f"close() of the readers and the source leaves {left}"
 
     def test_fast_encoding_is_the_frameworks(self, driver: SourceDriver) -> None:
-        """A batch that encodes itself makes the bytes that the framework makes (capability)."""
+        """A batch that encodes itself has the same bytes as the framework (capability)."""
         for batch in read_all(driver, LARGE):
             for encoding in sorted(batch.encodings):
                 fast, slow = batch.encode(encoding), driver.encoded(encoding, batch)
@@ -289,12 +289,12 @@ def read_all(driver: SourceDriver, demand: Demand) -> list[Batch]:
 
 
 def exhaust(readers: Sequence[Reader], demand: Demand) -> list[Batch]:
-    """Return what *readers* have until none has anything more."""
+    """Return the batches of *readers* until none has more."""
     return [batch for _, batch in _rounds(readers, demand)]
 
 
 def _rounds(readers: Sequence[Reader], demand: Demand) -> Iterator[tuple[Reader, Batch]]:
-    """Ask all readers in turn, as the framework does, until none has anything."""
+    """Read from all readers in turn, as the framework does, until none has a batch."""
     for _ in range(ROUNDS_MAX):
         answers = ((reader, reader.read(demand)) for reader in readers)
         found = [(reader, answer) for reader, answer in answers if isinstance(answer, Batch)]
@@ -305,7 +305,7 @@ def _rounds(readers: Sequence[Reader], demand: Demand) -> Iterator[tuple[Reader,
 
 
 def identities(driver: SourceDriver, batches: Sequence[Batch]) -> list[Hashable]:
-    """Return what tells the records of *batches* from all others."""
+    """Return the identities of the records of *batches*."""
     return [driver.identity(record) for batch in batches for record in batch.records()]
 
 

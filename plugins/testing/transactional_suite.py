@@ -1,4 +1,4 @@
-"""What a sink must do whose splits are written exactly once. Version 1: not complete."""
+"""The requirements of a sink with exactly-once delivery. Version 1: not complete."""
 
 import time
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ PAUSE_SECONDS: Final = 0.1
 
 
 class TransactionalDriver(ABC):
-    """What the suite must know about a sink."""
+    """The suite's interface to a sink."""
 
     @abstractmethod
     def writer(self) -> TransactionalWriter:
@@ -28,14 +28,14 @@ class TransactionalDriver(ABC):
 
     @abstractmethod
     def seen(self) -> Sequence[bytes]:
-        """Return the values that a consumer of what is committed sees, in any order."""
+        """Return the values that a consumer of committed records sees, in any order."""
 
     @abstractmethod
     def deadline_ms(self) -> int:
-        """Return a moment of the writers' clock by which everything may be expected."""
+        """Return a time on the writers' clock by which everything should be done."""
 
     def delivery(self, values: Sequence[bytes]) -> Delivery:
-        """Return what the framework would submit of records that `seen` shows as *values*.
+        """Return a delivery of records that `seen` shows as *values*.
 
         A driver of a sink that reads its records overrides it.
         """
@@ -51,11 +51,11 @@ class TransactionalSuite:
 
     @pytest.fixture
     def driver(self) -> TransactionalDriver:
-        """Return what to test."""
+        """Return the driver of the sink."""
         raise NotImplementedError("a subclass has a fixture named driver")
 
     def test_a_commit_shows_records_and_entries(self, driver: TransactionalDriver) -> None:
-        """Nothing is seen before it, and everything after it; the entries are found later."""
+        """No record is seen before it, and all after it; the entries are found later."""
         writer = driver.writer()
         assert {} == begun(driver, writer)
         submit(driver, writer, b"1", b"2")
@@ -69,7 +69,7 @@ class TransactionalSuite:
         later.close()
 
     def test_a_commit_replaces_and_removes(self, driver: TransactionalDriver) -> None:
-        """Entries that are not given stay, None removes one; records are not needed."""
+        """Entries that are not given stay, None removes one; records are not required."""
         writer = driver.writer()
         begun(driver, writer)
         commit(driver, writer, {"a": b"1", "b": b"1", "c": b"1"})
@@ -79,7 +79,7 @@ class TransactionalSuite:
         writer.close()
 
     def test_to_begin_again_drops_what_is_uncommitted(self, driver: TransactionalDriver) -> None:
-        """It is never seen, and the writer continues."""
+        """They are never seen, and the writer continues."""
         writer = driver.writer()
         begun(driver, writer)
         submit(driver, writer, b"1")
@@ -93,7 +93,7 @@ class TransactionalSuite:
         writer.close()
 
     def test_a_later_writer_keeps_out_an_earlier_one(self, driver: TransactionalDriver) -> None:
-        """What the earlier has submitted is never seen, nor what it submits and commits later."""
+        """Records that the earlier one submitted, or submits and commits later, are never seen."""
         earlier, later = driver.writer(), driver.writer()
         begun(driver, earlier)
         submit(driver, earlier, b"1")
@@ -114,12 +114,12 @@ class TransactionalSuite:
 
 
 def begun(driver: TransactionalDriver, writer: TransactionalWriter) -> Mapping[str, bytes]:
-    """Begin, as often as it says that it cannot yet, and return the entries."""
+    """Begin, repeatedly until it succeeds, and return the entries."""
     for _ in range(BEGINNINGS_MAX):
         entries = writer.begin(driver.deadline_ms())
         if entries is not None:
             return entries
-        time.sleep(PAUSE_SECONDS)  # The other program's time is real.
+        time.sleep(PAUSE_SECONDS)  # The other program runs in real time.
     raise AssertionError("not read in time")
 
 
