@@ -1,4 +1,4 @@
-"""A sink that counts and forgets: what a benchmark of everything before the sink writes into."""
+"""A sink that counts and drops records: for benchmarks of everything before the sink."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ class NullWriter(Writer):
         self.records += count
         settle(range(count))
 
-    def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)
+    def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (everything is settled)
         """Return True."""
         return True
 
@@ -56,18 +56,18 @@ class NullSink(Sink):
         self._config = config
 
     def encoding(self) -> Encoding:
-        """Ask for what the option `format` names."""
+        """Return the encoding of the option `format`."""
         return Encoding(codec=self._config.format)
 
     def check(self) -> list[Finding]:
-        """Return that nothing can go wrong."""
+        """Return a passed check: nothing can fail."""
         return [Finding("connection", CheckResult.PASSED, "all records are dropped")]
 
     def open(self) -> NullWriter:
-        """Return a writer that has counted nothing."""
+        """Return a writer with a count of 0."""
         return NullWriter()
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:  # noqa: ARG003 (null:// is all)
-        """Return no options: what stands between `null://` and `?` has no meaning."""
+        """Return no options: the text between `null://` and `?` has no meaning."""
         return {}

@@ -22,14 +22,14 @@ class FileSinkConfig(plugins.SinkOptions):
     path: str = plugins.option("The file to append to; created if it does not exist.", writes=True)
 
     def __post_init__(self) -> None:
-        """Refuse what names no file, and what every sink refuses."""
+        """Raise ConfigError if *path* names no file, or for a common option."""
         plugins.SinkOptions.__post_init__(self)
         if not self.path.strip("/") or self.path.endswith("/"):
             raise plugins.ConfigError([plugins.Problem("path", f"{self.path!r} names no file")])
 
 
 def options_of_uri(host: str, path: str) -> dict[str, str]:
-    """Return what `file://` followed by *host* and *path* says. Raises ConfigError."""
+    """Return the options of `file://` followed by *host* and *path*. Raises ConfigError."""
     if host and path:
         hint = f"write file:///{host}{path}, or file:// and AND path = '{host}{path}'"
         raise plugins.ConfigError([plugins.Problem("uri", f"{host!r} is not a folder", hint)])
@@ -46,11 +46,11 @@ class FileSink(plugins.Sink):
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
-        """Take three slashes from the root, and two for a name in the working folder."""
+        """Convert the URI: three slashes start at the root, two in the working folder."""
         return options_of_uri(host, path)
 
     def check(self) -> list[plugins.Finding]:
-        """Say what `open` would come to, without making the file."""
+        """Return the result that `open` would have, without creating the file."""
         path = Path(self.config.path).absolute()
         wrong = why_unwritable(path)
         if wrong:
@@ -64,7 +64,7 @@ class FileSink(plugins.Sink):
         return [self.config.path]
 
     def read_back(self, part: str) -> Iterator[Sequence[plugins.Stored]]:
-        """Read the file from its beginning to its end."""
+        """Yield the lines of the file, from its beginning to its end."""
         number = 0
         path = Path(part)
         with unreadable(path, plugins.MissingRequirementError), path.open("rb") as file:
@@ -77,7 +77,7 @@ class FileSink(plugins.Sink):
                 yield stored
 
     def open(self) -> plugins.Writer:
-        """Make sure that the file can be written, and ends with a whole line."""
+        """Check that the file can be written, and ends with a complete line."""
         path = Path(self.config.path)
         with unwritable(path, plugins.MissingRequirementError), suppress(BlockingIOError):
             append_lines(path, b"", cuts=self.context.resumes)
@@ -88,7 +88,7 @@ class FileWriter(plugins.Writer):
     """Settles each delivery before `submit` returns."""
 
     def __init__(self, path: Path) -> None:
-        """Write to *path*."""
+        """Set the path."""
         self._path = path
 
     def submit(self, delivery: plugins.Delivery, settle: plugins.Settle) -> None:
@@ -98,6 +98,6 @@ class FileWriter(plugins.Writer):
             append_lines(self._path, lines)
         settle(range(len(delivery.encoded)))
 
-    def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (nothing is ever unsettled)
+    def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (everything is settled)
         """Return at once."""
         return True

@@ -1,4 +1,4 @@
-"""Whole lines at the end of a file, which processes may share. Knows nothing of records."""
+"""Appends complete lines to a file that processes may share. Knows nothing of records."""
 
 import contextlib
 import fcntl
@@ -21,13 +21,13 @@ _LOCKED: Final = "a process that writes to it is stopped: end it, or let it cont
 
 
 def append_lines(path: Path, lines: bytes, *, cuts: bool = True) -> None:
-    """Add *lines* to the file, durably: all of them, or none and OSError.
+    """Append *lines* to the file, durably: all of them, or none and OSError.
 
-    What follows the last line feed is cut off before, if a process of ours that died has left it:
-    unless that is known, as *cuts* says, it is an error.
+    Bytes after the last line feed are removed first if a dead process of ours left them: unless
+    *cuts* confirms that, they are an error.
 
     Raises:
-        BlockingIOError: another process keeps the file for longer than an append takes.
+        BlockingIOError: another process locks the file for longer than an append takes.
 
     """
     with path.open("a+b", buffering=0) as file:
@@ -35,7 +35,7 @@ def append_lines(path: Path, lines: bytes, *, cuts: bool = True) -> None:
             raise OSError(EINVAL, "expected a file that lines can be appended to, found a device")
         _lock(file)  # Until the file is closed.
         end = 0
-        if size := file.seek(0, os.SEEK_END):  # What is empty cannot be mapped.
+        if size := file.seek(0, os.SEEK_END):  # An empty file cannot be mapped.
             with mmap(file.fileno(), 0, prot=PROT_READ) as content:
                 end = content.rfind(b"\n") + 1
         if end < size and not cuts:
@@ -51,7 +51,7 @@ def append_lines(path: Path, lines: bytes, *, cuts: bool = True) -> None:
 
 
 def why_unwritable(path: Path) -> str:
-    """Return why lines cannot be appended at *path*, or nothing. Makes and changes nothing."""
+    """Return why lines cannot be appended at *path*, or nothing. Changes nothing."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def unreadable(path: Path, kind: type[HeadraceError]) -> Iterator[None]:
 
 
 def _lock(file: FileIO) -> None:
-    """Wait for others' appends, but not for a process that was stopped amid one."""
+    """Wait for others' appends, but not for a process that was stopped during one."""
     deadline = time.monotonic() + LOCK_SECONDS_MAX
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The bounds of topics: a record that a topic refuses is found before it is in a transaction."""
+"""The limits of topics: a record that a topic rejects is found before its transaction."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 import cramjam
 import msgspec
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # Its stubs forget some.
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # Its stubs are incomplete.
 
 from headrace.plugins import Clock, Headers
 from headrace.sinks.kafka.config import MESSAGE_BYTES_MAX, KafkaConfig
@@ -14,14 +14,14 @@ from headrace.sinks.kafka.config import MESSAGE_BYTES_MAX, KafkaConfig
 SETTING: Final = "max.message.bytes"
 CLEANUP: Final = "cleanup.policy"
 ASK_SECONDS_MAX: Final = 5.0
-KNOWN_MS: Final = 60_000  # Then it is asked for again,
-REFUSING_MS: Final = 1_000  # and earlier before a record is refused: it may have been raised.
-_BATCH_BYTES: Final = 61  # Of a batch's own fields, in Kafka's message format 2.
-_RECORD_BYTES: Final = 3  # Its attributes, and no difference of time and offset to the first.
-_GZIP_LEVEL_MAX: Final = 9  # librdkafka takes higher ones for it.
+KNOWN_MS: Final = 60_000  # Then it is queried again;
+REFUSING_MS: Final = 1_000  # earlier before a record is rejected: the limit may have been raised.
+_BATCH_BYTES: Final = 61  # A batch's own fields, in Kafka's message format 2.
+_RECORD_BYTES: Final = 3  # Its attributes, and zero deltas of time and offset.
+_GZIP_LEVEL_MAX: Final = 9  # librdkafka treats higher ones as this.
 
 
-# What librdkafka compresses with, at a level or at its default.
+# The codecs of librdkafka, with a level or its default.
 _COMPRESSORS: Final[Mapping[str, Callable[[bytes, int | None], cramjam.Buffer]]] = {
     "gzip": lambda content, level: cramjam.gzip.compress(
         content, level if level is None else min(level, _GZIP_LEVEL_MAX)
@@ -31,7 +31,7 @@ _COMPRESSORS: Final[Mapping[str, Callable[[bytes, int | None], cramjam.Buffer]]]
     "zstd": cramjam.zstd.compress,
 }
 _DEFAULT_LEVEL: Final = -1
-_MARGIN: Final = 1.25  # By so much another implementation of a codec may be better than ours.
+_MARGIN: Final = 1.25  # Another implementation of a codec may be better by this factor.
 
 
 class _Limits(msgspec.Struct, frozen=True):
@@ -46,25 +46,25 @@ _UNKNOWN: Final = _Limits()
 
 
 class TopicBounds:
-    """Which records topics refuse. For one thread.
+    """The limits of topics for records. For one thread.
 
-    All writers of a sink share it. Where the brokers do not report a topic's `max.message.bytes`,
-    it remembers for a while the smallest record that they refused.
+    All writers of a sink share it. If the brokers do not report a topic's `max.message.bytes`, it
+    remembers for a while the smallest record that they rejected.
     """
 
     def __init__(self, config: KafkaConfig, clock: Clock) -> None:
-        """Ask nothing yet."""
+        """Query nothing yet."""
         self._config = config
         self._clock = clock
         self._sent_max = int(config.librdkafka.get("message.max.bytes", MESSAGE_BYTES_MAX))
-        self._found: dict[str, tuple[int, _Limits]] = {}  # When the brokers were asked, and what.
-        self._refused: dict[str, tuple[int, int]] = {}  # When it was, and the least size.
+        self._found: dict[str, tuple[int, _Limits]] = {}  # The query time, and the result.
+        self._refused: dict[str, tuple[int, int]] = {}  # Time of a rejection, and smallest size.
         self._admin: AdminClient | None = None
 
     def least_size(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        """Return what a batch of this record alone has for brokers at the least, in bytes.
+        """Return the smallest size in bytes of a batch with only this record, for brokers.
 
-        With compression, it is compressed here to find out; 0 if that is impossible.
+        With compression, the record is compressed here to measure it; 0 if that is impossible.
         """
         given = self._config.librdkafka
         kind = str(given.get("compression.type", given.get("compression.codec", "none")))
@@ -79,15 +79,15 @@ class TopicBounds:
         return int(len(compress(b"".join(part or b"" for part in content), wanted)) / _MARGIN)
 
     def narrow(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """Return the bounds of those of *topics* that take less than the client would send.
+        """Return the limits of those of *topics* with a lower one than the client's.
 
-        Where the brokers do not tell, there is none.
+        A topic whose limit the brokers do not report is left out.
         """
         found = ((topic, self._bound(topic, KNOWN_MS)) for topic in topics)
         return {topic: bound for topic, bound in found if bound is not None}
 
     def is_beyond(self, topic: str, size: int) -> bool:
-        """Say whether *topic* takes no record of *size* bytes."""
+        """Return whether *topic* rejects records of *size* bytes."""
         known = self._bound(topic, KNOWN_MS)
         if known is None or size <= known:
             return False
@@ -95,27 +95,27 @@ class TopicBounds:
         return again is not None and size > again
 
     def compacted(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return those of *topics* that refuse records without a key, because they are compacted.
+        """Return those of *topics* that reject records without a key, because they are compacted.
 
         A topic whose configuration the brokers do not report is not among them.
         """
         return frozenset(topic for topic in topics if self._limits(topic, KNOWN_MS).is_compacted)
 
     def needs_key(self, topic: str) -> bool:
-        """Say whether *topic* refuses records without a key, by what the brokers say by now."""
+        """Return whether *topic* now rejects records without a key, by its configuration."""
         return bool(self.compacted([topic])) and self._limits(topic, REFUSING_MS).is_compacted
 
     def refuse(self, topic: str, least: int) -> None:
-        """Note that brokers took no batch of one record, which has *least* by `least_size`."""
+        """Note that brokers rejected a batch of one record with size *least*, of `least_size`."""
         if least:
             known = self.refused([topic]).get(topic, least)
             self._refused[topic] = self._clock.monotonic_ms(), min(known, least)
 
     def refused(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """Return the least size by `least_size` that was refused recently, for each topic with one.
+        """Return the smallest recently rejected size of each topic that has one, by `least_size`.
 
-        It is not a bound: smaller records may be too large as well. After a while it is dropped, as
-        the bound may have been raised. A topic whose bound is known has none.
+        It is not a limit: smaller records may be too large as well. After a while it is dropped, as
+        the limit may have been raised. A topic whose limit is known is left out.
         """
         if not self._refused:
             return {}
@@ -128,7 +128,7 @@ class TopicBounds:
         }
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         self._admin = None
 
     def _bound(self, topic: str, known_ms: int) -> int | None:
@@ -149,18 +149,18 @@ class TopicBounds:
         seconds = min(ASK_SECONDS_MAX, self._config.connect_timeout_ms / 1000)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         try:
-            asked: dict[Any, Any] = self._admin.describe_configs(  # Any: its stubs say nothing.
+            asked: dict[Any, Any] = self._admin.describe_configs(  # Any: its stubs are untyped.
                 [resource], request_timeout=seconds
             )
             found = asked[resource].result(seconds)
             policies = found[CLEANUP].value.split(",")
             return _Limits(int(found[SETTING].value), "compact" in policies)
         except (KafkaException, KeyError, TimeoutError, ValueError):
-            return _UNKNOWN  # This user may not ask, say.
+            return _UNKNOWN  # For example, this user may not query it.
 
 
 def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Return how many bytes a batch of this record alone has without compression."""
+    """Return the size in bytes of a batch with only this record, without compression."""
     size = _RECORD_BYTES + _field(key) + _field(value) + _varint(len(headers))
     for name, content in headers:
         size += _field(name.encode()) + _field(content)
@@ -172,5 +172,5 @@ def _field(content: bytes | None) -> int:
 
 
 def _varint(number: int) -> int:
-    """Return how many bytes *number* has in the format: seven bits each, and one for the sign."""
+    """Return the length of *number* as a varint: seven bits per byte, and one for the sign."""
     return max(1, ((number << 1).bit_length() + 6) // 7)

@@ -1,7 +1,7 @@
 """Options of the Kafka sink, and the options of librdkafka.
 
-librdkafka's keys pass by an allow-list: some of the others load libraries, run programs, or switch
-off what the sink promises (`acks`, idempotence, the partitioner).
+librdkafka's keys are checked by an allow-list: some others load libraries, run programs, or disable
+the sink's guarantees (`acks`, idempotence, the partitioner).
 """
 
 import re
@@ -38,24 +38,24 @@ _KNOWN: Final = (
 )
 
 CLIENT_KEYS: Final = "|".join(map(re.escape, _KNOWN))
-# What the sink promises with any options.
+# Guaranteed by the sink with any options.
 PROMISES: Final = {
     "acks": "all",
     "enable.idempotence": "true",
-    "partitioner": "murmur2_random",  # As Java producers place keys.
+    "partitioner": "murmur2_random",  # As Java producers partition keys.
 }
 _MESSAGE_BYTES: Final = "message.max.bytes"
-MESSAGE_BYTES_MAX: Final = 1_000_000  # librdkafka's own.
-ROOM_BYTES: Final = 4_096  # For the key, headers and what Kafka adds.
+MESSAGE_BYTES_MAX: Final = 1_000_000  # The default of librdkafka.
+ROOM_BYTES: Final = 4_096  # For the key, headers and Kafka's overhead.
 DEFAULTS: Final = {
     "delivery.timeout.ms": "120000",  # Then the framework retries.
-    "queue.buffering.max.kbytes": "32768",  # Bounds the memory of records not yet acknowledged.
+    "queue.buffering.max.kbytes": "32768",  # Limits the memory of unacknowledged records.
     "queue.buffering.max.messages": "100000",
     "reconnect.backoff.ms": "50",
     "reconnect.backoff.max.ms": "2000",
-    "log_level": "2",  # Errors come through the error callback, into our log.
+    "log_level": "2",  # Errors are reported by the error callback, to our log.
 }
-# Options of connections, which every client of librdkafka has.
+# Options of connections, common to all clients of librdkafka.
 _SHARED: Final = ("bootstrap.", "security.", "sasl.", "ssl.", "enable.ssl.", "client.", "socket.")
 _SERVER: Final = re.compile(
     r"(?:[A-Z_]+://)?(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:,/?\[\]]+))(?::(?P<port>\d{1,5}))?"
@@ -63,9 +63,9 @@ _SERVER: Final = re.compile(
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PORT_MAX: Final = 65535
 
-# Of Kafka's clients' options some are not left open. Configurations of other producers have them:
-# the value that says what the sink does in any case is accepted, another one is refused with the
-# reason, and so is an option that has another name here.
+# Some options of Kafka's clients are fixed here. Configurations of other producers contain them:
+# the value that matches the sink's behaviour is accepted, another one is rejected with the reason,
+# and so is an option that has another name here.
 _EVERY_REPLICA: Final = "a record counts as delivered when all in-sync replicas have it"
 _TIMEOUT_HINT: Final = "delivery.timeout.ms says how long a record is tried"
 _BYTES: Final = (
@@ -97,7 +97,7 @@ STATED_PATTERN: Final = "|".join(map(re.escape, (*_ACCEPTED, *_ELSEWHERE)))
 
 
 def stated_problems(given: Mapping[str, str]) -> Iterator[Problem]:
-    """Say of each of the keys *given* why it is not accepted. No value is repeated."""
+    """Yield the reason why each of the keys *given* is rejected. No value is repeated."""
     for key, value in given.items():
         if key in _ELSEWHERE:
             yield Problem(key, "has another name here", _ELSEWHERE[key])
@@ -109,7 +109,7 @@ def stated_problems(given: Mapping[str, str]) -> Iterator[Problem]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConfig(SinkOptions):
-    """Options of the Kafka sink; keys of librdkafka stand beside them."""
+    """Options of the Kafka sink, with those of librdkafka."""
 
     bootstrap_servers: str = option(
         "The brokers: host:port, separated by commas.",
@@ -234,7 +234,7 @@ class KafkaConfig(SinkOptions):
     )
 
     def __post_init__(self) -> None:
-        """Check what one option alone can show to be wrong."""
+        """Check each option by itself."""
         SinkOptions.__post_init__(self)
         problems = [
             *(_server_problem(server) for server in self.bootstrap_servers.split(",")),
@@ -258,7 +258,7 @@ class KafkaConfig(SinkOptions):
             raise ConfigError(found)
 
     def encoding(self) -> Encoding:
-        """Return what the records are to be."""
+        """Return the encoding of the records."""
         return Encoding(
             codec=self.format,
             key_codec=self.key_format or "",
@@ -271,23 +271,23 @@ class KafkaConfig(SinkOptions):
         )
 
     def is_chunked(self, table: str) -> bool:
-        """Say whether large values of *table* are sent in parts."""
+        """Return whether large values of *table* are sent in parts."""
         return self.large_policy_of(table) == "chunk"
 
     @property
     def chunk_bytes(self) -> int | None:
-        """The size beyond which values are sent in parts; None if those of no table are."""
+        """The size above which values are sent in parts; None if this applies to no table."""
         policies = {self.large_policy, *self.large_policies.values()}
         return self.value_bytes_max if "chunk" in policies else None
 
     @property
     def value_bytes_max(self) -> int:
-        """The size of a value beyond which it is too large for a message with key and headers."""
+        """The size above which a value is too large for a message with key and headers."""
         return self._room_bytes if self.large_bytes is None else self.large_bytes
 
     @property
     def _room_bytes(self) -> int:
-        """What a message has for its value."""
+        """The space of a message for its value."""
         whole = int(self.librdkafka.get(_MESSAGE_BYTES, MESSAGE_BYTES_MAX))
         return max(whole - ROOM_BYTES, whole // 2)
 
@@ -329,7 +329,7 @@ class KafkaConfig(SinkOptions):
         return [match["v6"] or match["host"] for match in found if match]
 
     def producer_config(self) -> dict[str, str]:
-        """Return what a librdkafka producer is made with; it may hold passwords."""
+        """Return the configuration of a librdkafka producer; it may contain passwords."""
         secrets = {
             "sasl.password": self.sasl_password,
             "ssl.key.password": self.ssl_key_password,
@@ -339,14 +339,14 @@ class KafkaConfig(SinkOptions):
             **DEFAULTS,
             **self.librdkafka,
             **{key: secret for key, secret in secrets.items() if secret is not None},
-            # What brokers make of themselves would have other settings than those asked for.
+            # Topics created by brokers would have other settings than configured.
             **({"allow.auto.create.topics": "false"} if self.topic_creation_enable else {}),
             **PROMISES,
             "bootstrap.servers": self.bootstrap_servers,
         }
 
     def admin_config(self) -> dict[str, str | int | float | bool]:
-        """Return what an administrative client is made with; it may hold passwords."""
+        """Return the configuration of an admin client; it may contain passwords."""
         made = self.producer_config()
         return {key: made[key] for key in made if key.startswith(_SHARED) or key == "log_level"}
 

@@ -1,7 +1,7 @@
-"""A Kafka broker for demos and tests, in a process of its own: librdkafka's mock cluster.
+"""A Kafka broker for demos and tests, in its own process: librdkafka's mock cluster.
 
-Not for data that matters: it keeps messages in memory, and silently drops the oldest beyond 5 MiB
-or 100,000 messages per partition, so consume while you produce.
+Not for important data: it keeps messages in memory, and silently drops the oldest beyond 5 MiB or
+100,000 messages per partition, so consume while you produce.
 """
 
 import os
@@ -27,7 +27,7 @@ class EmbeddedBroker:
         """Start *brokers* brokers on free loopback ports."""
         self._cluster = Producer(
             {
-                "bootstrap.servers": "127.0.0.1:1",  # Replaced by the mock's own.
+                "bootstrap.servers": "127.0.0.1:1",  # Replaced by that of the mock.
                 "test.mock.num.brokers": brokers,
                 "log_level": 2,
             }
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--brokers", type=int, default=1, choices=range(1, 10), metavar="N")
     options = parser.parse_args(arguments)
 
-    # Signals arrive through the pipe, so that one wait serves both ways of ending.
+    # Signals arrive through the pipe, so that one wait serves both ways to end.
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write)
@@ -71,4 +71,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the byte in the pipe is the message."""
+    """Do nothing: the byte in the pipe is enough."""

@@ -14,7 +14,7 @@ _REJECT: Final = frozenset(
         KafkaError.INVALID_MSG_SIZE,
         KafkaError.INVALID_RECORD,
         KafkaError.INVALID_TIMESTAMP,
-        KafkaError._BAD_MSG,  # noqa: SLF001 (librdkafka's own errors begin with an underscore)
+        KafkaError._BAD_MSG,  # noqa: SLF001 (librdkafka's own errors have an underscore)
     }
 )
 _FATAL: Final = frozenset(
@@ -54,11 +54,11 @@ UNANSWERED: Final = frozenset(
 )
 
 
-# What says that another broker is about to answer.
+# Codes of a leader election: another broker will answer.
 MOVING: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
-# What says that this user may not.
+# Codes of missing authorization.
 REFUSALS: Final = frozenset(
     {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 )
@@ -70,7 +70,7 @@ TRANSACTION_REFUSALS: Final = frozenset(
 
 
 def disposition(error: KafkaError) -> Disposition:
-    """Say what becomes of a record that failed with *error*; the unknown is retried (R11)."""
+    """Return the disposition of a record that failed with *error*; unknown errors retry (R11)."""
     if error.code() in _REJECT:
         return Disposition.REJECT
     if error.code() in _FATAL:
@@ -83,13 +83,13 @@ def code_of(error: KafkaError) -> str:
     return "kafka_" + error.name().strip("_").lower()
 
 
-# Codes of permanent refusals. librdkafka gives one to all records of a batch; it does not say which
-# record it was.
+# Codes of permanent rejections. librdkafka reports one for all records of a batch; it does not say
+# which record caused it.
 REFUSED: Final = frozenset(code_of(KafkaError(code)) for code in _REJECT)
 
 
 def hint_of(error: KafkaError | None) -> str:
-    """Say what to look at when no broker answered and *error* was the last thing heard."""
+    """Return a hint for when no broker answered and *error* was the last error."""
     name = error.name() if error else ""
     if "AUTH" in name:
         return "check security.protocol, sasl.mechanism, sasl.username and sasl.password"
@@ -101,31 +101,31 @@ def hint_of(error: KafkaError | None) -> str:
 
 
 class BrokerUnreachableError(MissingRequirementError):
-    """No broker answered in time; nothing was taken, so starting again later loses nothing."""
+    """No broker answered in time; nothing was sent, so a later restart loses nothing."""
 
     code = "kafka_unreachable"
 
 
 class EgressError(MissingRequirementError):
-    """A broker's name stands for an address that nothing of ours may reach."""
+    """A broker's name resolves to an address that headrace must not contact."""
 
     code = "kafka_egress"
 
 
 class TopicMissingError(MissingRequirementError):
-    """The cluster answers but does not have the topic, or not for us."""
+    """The cluster answers but does not have the topic, or hides it from this user."""
 
     code = "kafka_topic"
 
 
 class OffsetsTopicError(MissingRequirementError):
-    """The topic of the states, exactly once, is missing, not authorized, or not compacted."""
+    """The topic of states for exactly once is missing, not authorized, or not compacted."""
 
     code = "kafka_offsets_topic"
 
 
 class TransactionsRefusedError(MissingRequirementError):
-    """The brokers have no transactions for this user, or none as long as they are to be."""
+    """The brokers do not allow transactions to this user, or not with this timeout."""
 
     code = "kafka_transactions"
 
@@ -137,19 +137,19 @@ class StateTooLargeError(FatalError):
 
 
 class QueueFullError(RetriableError):
-    """The broker takes records more slowly than they come."""
+    """The broker accepts records more slowly than they are read."""
 
     code = "kafka_queue_full"
 
 
 class WriterClosedError(FatalError):
-    """Something was submitted after `close`."""
+    """A delivery was submitted after `close`."""
 
     code = "kafka_closed"
 
 
 def check_hosts(hosts: Iterable[str]) -> None:
-    """Look up each of *hosts*, which blocks. Raises EgressError for the first that may not be."""
+    """Look up each of *hosts*, which blocks. Raises EgressError for the first forbidden one."""
     for host in dict.fromkeys(hosts):
         if problem := dialled_problem(host):
             hint = "addresses of the link, of groups and of a machine's metadata are not reached"

@@ -1,4 +1,4 @@
-"""The messages of a delivery: one for each record, and now and then a tombstone or chunks."""
+"""The messages of a delivery: one per record, and sometimes a tombstone or chunks."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,7 +14,7 @@ from headrace.plugins.records.codecs import (
 
 
 class Messages(msgspec.Struct, frozen=True):
-    """Messages column by column; `owners[i]` is the record of message i, or all are their own.
+    """Messages in columns; `owners[i]` is the record of message i; None: message i is record i.
 
     `topic_of` returns the topic of `places[i]`, which is its record's table, or the topic itself.
     """
@@ -28,7 +28,7 @@ class Messages(msgspec.Struct, frozen=True):
     owners: Sequence[int] | None = None
 
     def owner(self, number: int) -> int:
-        """Return the index of the record that message *number* is of."""
+        """Return the index of the record of message *number*."""
         return number if self.owners is None else self.owners[number]
 
     def topic(self, number: int) -> str:
@@ -43,14 +43,14 @@ def messages_of(
     chunk_bytes: int | None,
     is_chunked: Callable[[str], bool],
 ) -> Messages:
-    """Return the messages that *encoded* makes; *topic_of* returns the topic of a table.
+    """Return the messages of *encoded*; *topic_of* returns the topic of a table.
 
     A value of more than *chunk_bytes*, of a table that *is_chunked*, is sent in parts of that size;
     None if no table is.
     """
     places = encoded.tables
     if encoded.topics is not None:
-        places, topic_of = encoded.topics, str  # As they are.
+        places, topic_of = encoded.topics, str  # Unchanged.
     values, count = encoded.values, len(encoded)
     large = bool(values) and chunk_bytes is not None and max(map(len, values)) > chunk_bytes
     if not large and not encoded.tombstones:  # Nearly every delivery.

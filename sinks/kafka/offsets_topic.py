@@ -1,6 +1,6 @@
-"""The compacted topic of the states of splits, exactly once, and how it is read.
+"""The compacted topic of the states of splits, for exactly once, and its reading.
 
-All entries of a split are in one partition, so that its owner reads no other's.
+All entries of a split are in one partition, so that its owner reads no others.
 """
 
 import json
@@ -16,7 +16,7 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # Its stubs forget some.
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # Its stubs are incomplete.
 
 from headrace.plugins import Clock
 from headrace.sinks.kafka.config import KafkaConfig
@@ -24,7 +24,7 @@ from headrace.sinks.kafka.failures import MOVING, REFUSALS, UNANSWERED, OffsetsT
 from headrace.sinks.kafka.reading import taken
 
 PARTITIONS: Final = 8
-# What a reader must read at the start is what compaction has not come to yet.
+# At the start, a reader must read everything that is not yet compacted.
 _SETTINGS: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 * 1024 * 1024),
@@ -51,16 +51,16 @@ class OffsetsTopic:
         self._admin: AdminClient | None = None
 
     def key(self, name: str) -> bytes:
-        """Return the key of the entry *name*: what it is of, readable."""
+        """Return the key of the entry *name*, in readable form."""
         return json.dumps([*self._owner, name], separators=(",", ":")).encode()
 
     def prepare(self, deadline_ms: int) -> bool:
-        """Make the topic if it is missing, check that it is compacted; say whether that is done.
+        """Create the topic if missing, and check that it is compacted. Return whether that is done.
 
-        False: not all has been answered by *deadline_ms*. Call it again.
+        False: not all was answered by *deadline_ms*. Call it again.
 
         Raises:
-            OffsetsTopicError: there is none, or it is none to keep states in.
+            OffsetsTopicError: the topic is missing, or unsuitable for states.
 
         """
         if self._admin is None:  # Kept: it connects meanwhile.
@@ -81,9 +81,9 @@ class OffsetsTopic:
         return True
 
     def read(self, deadline_ms: int) -> Mapping[str, bytes] | None:
-        """Return the entries that were committed when it was first called; None: not all yet.
+        """Return the entries committed before the first call; None: not all were read yet.
 
-        What other splits have open in the partition is waited for: it may hide what is ours.
+        It waits for open transactions of other splits in the partition: they may hide our entries.
 
         Raises:
             OffsetsTopicError: they cannot be read.
@@ -112,7 +112,7 @@ class OffsetsTopic:
             reading.close()
 
     def _look(self, admin: AdminClient, deadline_ms: int) -> None:
-        """Learn the partition, or make the topic, of which brokers hear only a moment later."""
+        """Find the partition, or create the topic, which brokers report only a moment later."""
         found = admin.list_topics(self.name, timeout=self._left(deadline_ms)).topics[self.name]
         if found.error is None and found.partitions:
             self._check(admin, self._left(deadline_ms))
@@ -121,11 +121,11 @@ class OffsetsTopic:
             self._create(admin, found.error, self._left(deadline_ms))
 
     def _left(self, deadline_ms: int) -> float:
-        """Return how many seconds a question may take."""
+        """Return the timeout of a request in seconds."""
         return max(_POLL_SECONDS, (deadline_ms - self._clock.monotonic_ms()) / 1000)
 
     def _end(self, seconds: float) -> int:
-        """Return where the partition ends now, with what is not committed."""
+        """Return the current end of the partition, including uncommitted messages."""
         admin = AdminClient(self._config.admin_config())
         place = TopicPartition(self.name, self.partition)
         asked = admin.list_offsets(
@@ -156,7 +156,7 @@ class OffsetsTopic:
             self._refuse(refusal, hint, "it cannot be made: ")
 
     def _check(self, admin: AdminClient, seconds: float) -> None:
-        """Refuse a topic that forgets; who may not ask is believed."""
+        """Raise OffsetsTopicError for a topic that deletes entries; unknown ones are accepted."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
         try:
             asked = admin.describe_configs([resource], request_timeout=seconds)
@@ -165,13 +165,13 @@ class OffsetsTopic:
             if error.args[0].code() in REFUSALS:
                 return
             raise
-        if policy != _COMPACT:  # Of one that deletes too, what is old goes, also if it is the last.
+        if policy != _COMPACT:  # With deletion, even the last entry of a key expires.
             setting = f"--alter --topic {self.name} --add-config cleanup.policy={_COMPACT}"
             hint = f"set it: kafka-configs --bootstrap-server <broker> {setting}"
             self._fail(f"its cleanup.policy is {policy!r}, so states would be lost", hint)
 
     def _refuse(self, error: KafkaError, hint: str, what: str = "") -> None:
-        """Fail for an error in an answer; a missing answer is not a failure."""
+        """Raise an error of an answer; a missing answer is not a failure."""
         if error.code() not in UNANSWERED:
             self._fail(f"{what}{error.str()}", hint)
 
@@ -180,7 +180,7 @@ class OffsetsTopic:
 
 
 class _Reading:
-    """One pass over the partition, up to where it ended."""
+    """One pass over the partition, up to its end at the start of the pass."""
 
     def __init__(self, config: KafkaConfig, topic: OffsetsTopic, end: int) -> None:
         self._end = end
@@ -196,7 +196,8 @@ class _Reading:
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 10,
-                # Not its end: what was deleted before it was compacted leaves it a later beginning.
+                # Not the end: if entries were deleted before compaction, the partition starts
+                # later.
                 "auto.offset.reset": "earliest",
             }
         )
@@ -216,7 +217,7 @@ class _Reading:
         error = message.error()
         if error is not None:
             if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                return  # No group is joined: librdkafka looks for its coordinator all the same.
+                return  # No group is joined: librdkafka still looks for its coordinator.
             if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (librdkafka's own)
                 raise KafkaException(error)
             self._done |= (message.offset() or 0) >= self._end
@@ -233,7 +234,7 @@ class _Reading:
             self._found[name] = bytes(value)
 
     def _name_in(self, key: bytes) -> str | None:
-        """Return the name that *key* was made of; None: another program wrote it."""
+        """Return the name in *key*; None if another program wrote it."""
         try:
             name = json.loads(key)[-1]
         except ValueError:

@@ -1,4 +1,4 @@
-"""The messages of one delivery that are not acknowledged yet, and the result of its records."""
+"""The unacknowledged messages of one delivery, and the result of its records."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
@@ -14,18 +14,18 @@ TOO_LARGE: Final = "kafka_msg_size_too_large"
 INVALID: Final = "kafka_invalid_record"
 Finish = Callable[["Outstanding", Collection[int], list[Failure]], None]
 MakeFailure = Callable[[int, KafkaError, str], Failure]
-# What to do about a record of several messages is what the worst of their failures asks for.
+# A record of several messages has the disposition of its worst failure.
 _SEVERITY: Final = (Disposition.REJECT, Disposition.RETRY, Disposition.FATAL)
 
 
 def failure_of(index: int, error: KafkaError, topic: str = "") -> Failure:
-    """Return what to tell the framework about record *index*, which was sent to *topic*."""
-    del topic  # Said by those who know more of it.
+    """Return the failure of record *index*, which was sent to *topic*."""
+    del topic  # Only used by other implementations.
     return Failure(index, disposition(error), code_of(error), error.str())
 
 
 class Outstanding:
-    """Hears what became of each message, by its number, and says what became of the records."""
+    """Collects the report of each message, by its number, and reports the result of the records."""
 
     __slots__ = (
         *("_failed", "_failures", "_finish", "_left", "_make_failure"),
@@ -42,33 +42,33 @@ class Outstanding:
     ) -> None:
         """*finish* is called once, with the records delivered and the failures.
 
-        *singly* says that every message travels alone, so that a refusal means this one.
+        *singly*: every message is sent alone, so that a rejection concerns this one.
         """
         self.messages = messages
         self._finish = finish
         self._make_failure = make_failure
         self.singly = singly
-        self.alone: set[int] = set()  # They travel alone, too.
-        self.times = bytearray(len(messages.values))  # How often each message was reported.
+        self.alone: set[int] = set()  # These are sent alone, too.
+        self.times = bytearray(len(messages.values))  # The number of reports of each message.
         self._left = len(messages.values)
         self._failed: list[tuple[int, KafkaError]] = []
         self._failures: dict[int, Failure] = {}
 
     def reported(self, count: int, failed: Sequence[tuple[int, KafkaError]]) -> None:
-        """Hear that *count* reports came, which `times` has; *failed* messages did not arrive."""
+        """Receive *count* reports, already counted in `times`; *failed* messages did not arrive."""
         self._failed += failed
         self._left -= count
         if self._left <= 0:
             self.end()
 
     def fail(self, number: int, failure: Failure) -> None:
-        """Note that librdkafka did not take message *number*."""
+        """Note that librdkafka did not accept message *number*."""
         self._note(replace(failure, index=self.messages.owner(number)))
         self.times[number] += 1
         self.reported(1, ())
 
     def returned(self) -> Sequence[tuple[int, str, Failure]]:
-        """Return number, topic and failure of each message that came back undelivered."""
+        """Return number, topic and failure of each undelivered message."""
         found = ((number, error, self.messages.topic(number)) for number, error in self._failed)
         return [
             (number, topic, self.blamed(number, self._make_failure(0, error, topic)))
@@ -76,21 +76,21 @@ class Outstanding:
         ]
 
     def blamed(self, number: int, failure: Failure) -> Failure:
-        """Return *failure* of a message, to be tried again where another one may be the cause."""
+        """Return *failure* of a message, as a retry if another message may be the cause."""
         alone = self.singly or number in self.alone
         if failure.disposition is Disposition.REJECT and not alone:
             return replace(failure, disposition=Disposition.RETRY)
         return failure
 
     def end(self) -> None:
-        """Say the result: of what has no report, nothing is said."""
+        """Report the result; messages without a report are left out."""
         for number, _, failure in self.returned():
             self._note(replace(failure, index=self.messages.owner(number)))
         failures = [self._failures[index] for index in sorted(self._failures)]
         self._finish(self, self._delivered(), failures)
 
     def _delivered(self) -> Collection[int]:
-        """Return the records of which each message was reported once, and none as failed."""
+        """Return the records whose messages were each reported once, and none as failed."""
         messages, times, whole = self.messages, self.times, range(self.messages.records)
         if not self._failures and times.count(1) == len(times):
             return whole

@@ -1,7 +1,7 @@
 """Reads topics back, partition by partition, to their ends: for comparing, not for following.
 
-A throwaway consumer is assigned a partition and joins no group. The end is what the broker calls
-the end of the partition: offsets do not count messages, as transactions and compaction leave gaps.
+A temporary consumer is assigned a partition and joins no group. The end is that reported by the
+broker: offsets do not count messages, as transactions and compaction leave gaps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ KnownHeaders = dict[tuple[object, ...], Headers]
 
 MESSAGES_MAX: Final = 500
 WAIT_SECONDS: Final = 1.0
-HEADERS_MAX: Final = 1_000  # Different ones that are kept, so that equal ones are one object.
+HEADERS_MAX: Final = 1_000  # Different headers kept, so that equal ones are one object.
 SILENT_SECONDS_MAX: Final = 30  # Without a message, an error or the end.
 
 
@@ -48,7 +48,7 @@ def messages(config: KafkaConfig, part: str) -> Iterator[Sequence[Stored]]:
     """Yield the messages of `topic:partition` from its beginning to its end.
 
     Raises:
-        BrokerUnreachableError: the broker does not answer, or says that it cannot.
+        BrokerUnreachableError: the broker does not answer, or reports an error.
 
     """
     topic, _, number = part.rpartition(":")
@@ -79,9 +79,9 @@ def messages(config: KafkaConfig, part: str) -> Iterator[Sequence[Stored]]:
 
 
 def taken(consumer: Consumer, seconds: float) -> Sequence[Message]:
-    """Return what is there, ends of partitions too; wait for the first of it, so long at most.
+    """Return the available messages, including ends of partitions. Blocks up to *seconds*.
 
-    `consume` alone would wait for more until the time is up, also behind the end.
+    `consume` alone would wait for more until the timeout, even at the end.
     """
     first = consumer.poll(seconds)
     return [] if first is None else [first, *consumer.consume(MESSAGES_MAX - 1, timeout=0)]
@@ -106,11 +106,11 @@ def _consumer(config: KafkaConfig) -> Consumer:
     return Consumer(
         {
             **config.admin_config(),
-            "group.id": "headrace-reading",  # It is asked for; nothing is joined or committed.
+            "group.id": "headrace-reading",  # It is required; nothing is joined or committed.
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,  # A fetch that finds nothing for this time shows the end.
-            "fetch.queue.backoff.ms": 10,  # In the default of a second its full queue is emptied.
+            "fetch.queue.backoff.ms": 10,  # With the default of 1 s, its full queue runs empty.
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }

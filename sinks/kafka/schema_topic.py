@@ -17,14 +17,14 @@ _FLUSH_SECONDS: Final = 10
 
 
 class SchemaTopicError(RetriableError):
-    """The topic for schemas did not take one."""
+    """The topic for schemas did not accept one."""
 
     code = "schema_topic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaTopicConfig:
-    """Options of the schema store `topic`, each after `schema.store.`."""
+    """Options of the schema store `topic`, with the prefix `schema.store.`."""
 
     bootstrap_servers: str = option(
         "The brokers: host:port, separated by commas.", name="bootstrap.servers"
@@ -37,17 +37,17 @@ class SchemaTopicConfig:
 
 
 class TopicSchemaStore(SchemaStore):
-    """Writes one message for each schema: the key `subject/schema id`, the value its text."""
+    """Writes one message per schema: the key `subject/schema id`, the value its text."""
 
     config_class = SchemaTopicConfig
     config: SchemaTopicConfig
     numbered = False
 
     def __init__(self, config: SchemaTopicConfig, context: Context) -> None:
-        """Connect in the background, unless it is only read.
+        """Connect in the background, except for reading only.
 
         Raises:
-            ConfigError: librdkafka refuses a value.
+            ConfigError: librdkafka rejects a value.
 
         """
         super().__init__(config, context)
@@ -64,7 +64,7 @@ class TopicSchemaStore(SchemaStore):
         self._producer = None if context.read_only else new_producer(options, place=config.topic)
 
     def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:
-        """Write the message and wait until it is there."""
+        """Produce the message and wait until it is acknowledged."""
         outcome: list[KafkaError | None] = []
         assert self._producer is not None  # noqa: S101 (a read-only process publishes nothing)
 

@@ -1,7 +1,7 @@
-"""Reads the topic of signals: messages that ask a job for something.
+"""Reads the topic of signals: messages with requests to a job.
 
-All processes of a job are one consumer group, so each message is followed by one of them, in the
-order of its partition. An offset is committed after its message was followed.
+All processes of a job are one consumer group, so each message is executed by one of them, in the
+order of its partition. An offset is committed after its message was executed.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from headrace.sinks.kafka.config import KafkaConfig
 from headrace.sinks.kafka.failures import BrokerUnreachableError, TopicMissingError
 from headrace.sinks.kafka.reading import taken
 
-SESSION_MS: Final = 6_000  # So long a process that died keeps its partitions: brokers' least.
+SESSION_MS: Final = 6_000  # A dead process keeps its partitions this long: the brokers' minimum.
 COMMIT_HINT: Final = "allow this user to read the topic and the group"
 
 
@@ -24,10 +24,10 @@ def signal_group(config: KafkaConfig, job: str) -> str:
 
 
 class KafkaSignals(Signals):
-    """See the module."""
+    """The signals of one process of a job."""
 
     def __init__(self, config: KafkaConfig, topic: str, context: Context) -> None:
-        """Subscribe to *topic*. Raises ConfigError if librdkafka refuses a value."""
+        """Subscribe to *topic*. Raises ConfigError if librdkafka rejects a value."""
         self._place = f"kafka://{config.bootstrap_servers}?topic={topic}"
         self._log = context.log
         self._ends: dict[str, TopicPartition] = {}
@@ -38,7 +38,7 @@ class KafkaSignals(Signals):
                     "group.id": signal_group(config, context.job),
                     "session.timeout.ms": SESSION_MS,
                     "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",  # What was sent before the first start counts.
+                    "auto.offset.reset": "earliest",  # Messages from before the first start count.
                     "isolation.level": "read_committed",
                     "allow.auto.create.topics": False,
                 }
@@ -77,7 +77,7 @@ class KafkaSignals(Signals):
         self._consumer.close()
 
     def _raise(self, error: KafkaError) -> None:
-        """Raise what *error* means, unless librdkafka tries again by itself."""
+        """Raise the error for *error*, unless librdkafka retries it."""
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             hint = "create the topic, or leave signal.topic out"
             raise TopicMissingError("does not exist", place=self._place, hint=hint)

@@ -1,4 +1,4 @@
-"""The Kafka sink as the framework sees it."""
+"""The Kafka sink, as the framework uses it."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
@@ -37,7 +37,7 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
     _reported = False
 
     def encoding(self) -> Encoding:
-        """Ask for what the options say."""
+        """Return the encoding of the options."""
         return self.config.encoding()
 
     def topic_of(self, table: str) -> str:
@@ -68,11 +68,11 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
         return KafkaSignals(self.config, topic, self.context)
 
     def check(self) -> Sequence[Finding]:
-        """Ask the brokers: are they there, do they know us, the topics, rights and sizes."""
+        """Check the brokers: their reachability, our login, the topics, rights and sizes."""
         return self._findings((), "")
 
     def checks(self, about: Examined) -> Sequence[Check]:
-        """Return the same, also about the topics of the job's tables, and the client's versions."""
+        """Return these checks, also for topics of the job's tables, and the client's versions."""
         from headrace.sinks.kafka.diagnosis.cluster import library_findings  # noqa: PLC0415 (seldom needed)
 
         topics = [self.topic_of(table) for table in about.tables]
@@ -93,13 +93,13 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
             return [Finding("options", CheckResult.FAILED, error.args[0].str())]
 
     def open(self) -> KafkaWriter:
-        """Return a writer whose broker has answered and whose topic is there.
+        """Return a writer after its broker has answered and its topic exists.
 
         Raises:
-            ConfigError: librdkafka refuses a value.
-            EgressError: a broker is where nothing of ours may go.
+            ConfigError: librdkafka rejects a value.
+            EgressError: a broker has an address that headrace must not contact.
             BrokerUnreachableError: no broker answered within `connect.timeout.ms`.
-            TopicMissingError: the cluster does not have the topic and does not make it.
+            TopicMissingError: the cluster does not have the topic and does not create it.
 
         """
         check_hosts(self.config.hosts)  # Before librdkafka connects, which it does at once.
@@ -113,7 +113,7 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
         return writer
 
     def home(self) -> str:
-        """Say that positions are in a topic, which any machine has."""
+        """Return "": positions are in a topic, which any machine can read."""
         return ""
 
     @property
@@ -122,11 +122,11 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
         return self.config.exactly_once
 
     def open_split(self, split: str) -> KafkaTransactions:
-        """Return the writer of *split*; its first `begin` finds out whether all is as it must be.
+        """Return the writer of *split*; its first `begin` checks the requirements.
 
         Raises:
-            ConfigError: librdkafka refuses a value.
-            EgressError: a broker is where nothing of ours may go.
+            ConfigError: librdkafka rejects a value.
+            EgressError: a broker has an address that headrace must not contact.
 
         """
         check_hosts(self.config.hosts)
@@ -134,7 +134,7 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
         return KafkaTransactions(self.config, self.context, split, self._watch, self._bounds)
 
     def _report_client(self) -> None:
-        """Log, once, that producing takes more CPU than it could."""
+        """Log, once, that producing takes more CPU than necessary."""
         reason = why_not_direct()
         if reason and not self._reported:
             self._reported = True
@@ -142,20 +142,20 @@ class KafkaSink(Sink, Diagnosis, SignalChannel):
 
     @cached_property
     def _watch(self) -> TopicWatch:
-        """What all writers of this sink share."""
+        """The watch of topics that all writers of this sink share."""
         return TopicWatch(self.config, self.context)
 
     @cached_property
     def _bounds(self) -> TopicBounds:
-        """What the writers of all splits share."""
+        """The limits of topics that the writers of all splits share."""
         return TopicBounds(self.config, self.context.clock)
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
-        """Turn `h1:1,h2:2` of `kafka://h1:1,h2:2?topic=x` into `bootstrap.servers`.
+        """Convert `h1:1,h2:2` of `kafka://h1:1,h2:2?topic=x` to `bootstrap.servers`.
 
         Raises:
-            ConfigError: there is a path, which Kafka has no use for.
+            ConfigError: the URI has a path, which Kafka does not use.
 
         """
         if path.strip("/"):

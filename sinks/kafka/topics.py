@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # Its stubs forget it.
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # Its stubs are incomplete.
 
 from headrace.plugins import Clock, EncodedRecords
 from headrace.sinks.kafka.clients import Client
@@ -20,7 +20,7 @@ from headrace.sinks.kafka.failures import (
 from headrace.sinks.kafka.watch import TopicWatch, tool
 
 _POLL_MS: Final = 100
-# Answers about a topic that is being made.
+# Codes for a topic that is being created.
 _NOT_YET: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 Heard = Callable[[], KafkaError | None]
 _CREATION_PREFIX: Final = "topic.creation.default."
@@ -33,7 +33,7 @@ class Topics:
     def __init__(
         self, config: KafkaConfig, clock: Clock, place: str, watch: TopicWatch | None = None
     ) -> None:
-        """Look at nothing yet; errors have *place*; *watch* gets the topics in use."""
+        """Query nothing yet; errors have *place*; *watch* gets the topics in use."""
         self._config = config
         self._watch = watch
         self._clock = clock
@@ -43,7 +43,7 @@ class Topics:
 
     @property
     def fixed(self) -> str | None:
-        """The topic of all tables, if there is one."""
+        """The topic of all tables, if they share one."""
         config = self._config
         return None if "{" in config.topic or config.topic_map else config.topic
 
@@ -59,11 +59,11 @@ class Topics:
         return name
 
     def find_broker(self, client: Client, heard: Heard) -> None:
-        """Wait until a broker answers, and check all that it reports.
+        """Wait until a broker answers, and check the addresses of all brokers that it reports.
 
         Raises:
-            BrokerUnreachableError: none answers.
-            EgressError: one of them is where nothing of ours may go.
+            BrokerUnreachableError: no broker answers.
+            EgressError: a broker has an address that headrace must not contact.
 
         """
         try:
@@ -73,7 +73,7 @@ class Topics:
         check_hosts(cluster.hosts)
 
     def wanted(self, encoded: EncodedRecords) -> Iterable[str]:
-        """Return the topics of these records, but for the one that is ready from the start."""
+        """Return the topics of these records, except a fixed one, which is checked at the start."""
         if encoded.topics is not None:
             return dict.fromkeys(encoded.topics)
         if self.fixed is not None:
@@ -81,13 +81,13 @@ class Topics:
         return [self.of(table) for table in dict.fromkeys(encoded.tables)]
 
     def make_ready(self, topics: Iterable[str], client: Client, heard: Heard) -> None:
-        """Wait until each of *topics* can be written to, at most `connect.timeout.ms` for each.
+        """Wait until each of *topics* can be written, up to `connect.timeout.ms` for each.
 
         *heard* polls the client and returns the last error of its connections.
 
         Raises:
             BrokerUnreachableError: no broker answered.
-            EgressError: one of them is where nothing of ours may go.
+            EgressError: a broker has an address that headrace must not contact.
             TopicMissingError: a topic is missing and is not created.
 
         """
@@ -161,7 +161,7 @@ class Topics:
             config=settings,
         )
         seconds = config.connect_timeout_ms / 1000
-        admin = AdminClient(config.admin_config())  # Kept by a name: its futures need it.
+        admin = AdminClient(config.admin_config())  # Kept in a variable: its futures need it.
         try:
             admin.create_topics([wanted], request_timeout=seconds)[topic].result(seconds)
         except KafkaException as raised:

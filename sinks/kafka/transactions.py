@@ -1,7 +1,7 @@
-"""Exactly once: the writer of one split, whose records and states are committed together.
+"""Exactly once: the writer of one split, which commits records and states together.
 
-Its transactional id is the split's for ever, so that `begin` keeps out every earlier writer. What
-failed in a transaction ends it: librdkafka takes nothing more until it is aborted.
+The transactional id of a split never changes, so that `begin` fences every earlier writer. A
+failure in a transaction ends it: librdkafka accepts nothing more until it is aborted.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ from headrace.sinks.kafka.watch import TopicWatch
 from headrace.sinks.kafka.writer import EXCEEDS, POLL_MS, KafkaWriter
 
 TIMEOUT_MS: Final = 60_000
-BEGIN_MS_MAX: Final = 1_000  # So long a call of `begin` holds up the other splits of its thread.
+BEGIN_MS_MAX: Final = 1_000  # The longest time that `begin` blocks the other splits of its thread.
 ABORT_SECONDS_AT_CLOSE: Final = 1.0
 _NUMBERED: Final = re.compile(r"[0-9]+-of-[0-9]+", re.ASCII)
 _NO_BOUND: Final = 1 << 62
@@ -55,13 +55,13 @@ def transactional_id(prefix: str, job: str, split: str) -> str:
 
 
 def _id_of(job: str, split: str) -> str:
-    """Return what no other job and split have: joined by a dash or, with others in it, marked.
+    """Return an id that no other job and split have: joined by a dash, marked if ambiguous.
 
-    Readable first, so that a right by prefix is one to all of a job. What is unmarked may never
-    become marked: under another id, brokers do not fence a producer with the old one.
+    The readable part comes first, so that a right by prefix covers all of a job. An id without a
+    mark must never get one: brokers do not fence a producer with another id.
     """
     joined = f"{job}-{split}"
-    if joined.count("-") == 1 or _NUMBERED.fullmatch(split):  # Where the split begins is seen.
+    if joined.count("-") == 1 or _NUMBERED.fullmatch(split):  # The split's start is unambiguous.
         return joined
     mark = hashlib.sha256(json.dumps([job, split]).encode()).hexdigest()[:16]
     return f"{joined}-{mark}"
@@ -80,7 +80,7 @@ class _Phase(Enum):
 
 
 class KafkaTransactions(KafkaWriter, TransactionalWriter):
-    """See the module. Every method is called on one thread."""
+    """The writer of one split. Every method is called on one thread."""
 
     def __init__(
         self,
@@ -90,12 +90,12 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         watch: TopicWatch | None = None,
         bounds: TopicBounds | None = None,
     ) -> None:
-        """Make the producer; it connects in the background.
+        """Create the producer, which connects in the background.
 
         *watch* and *bounds* are shared with the other splits of a sink.
 
         Raises:
-            ConfigError: librdkafka refuses a value.
+            ConfigError: librdkafka rejects a value.
 
         """
         self._id = transactional_id(config.transactional_id_prefix, context.job, split)
@@ -104,11 +104,11 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         self._why = ""
         self._end: HeadraceError | None = None
         self._refused: dict[tuple[bytes | None, bytes | None], Failure] = {}  # By key and value.
-        self._spent = False  # Whether the producer is of no use for another transaction.
+        self._spent = False  # Whether the producer cannot be used for another transaction.
         self._refusing = False  # Whether the open transaction continues without some records.
         self._bounds = bounds or TopicBounds(config, context.clock)
         self._looked_ms = 0
-        self._entered: set[str] = set()  # The entries that the open transaction has by now.
+        self._entered: set[str] = set()  # The entries already in the open transaction.
         super().__init__(config, context, watch)
         self.place = self._offsets.place
         self.renewal = "set offsets.storage.topic to the name of a new topic"
@@ -121,7 +121,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         Raises:
             FencedError: a later writer has started.
             OffsetsTopicError: the topic of states cannot be used.
-            TransactionsRefusedError: the brokers refuse transactions to this user.
+            TransactionsRefusedError: the brokers do not allow transactions to this user.
 
         """
         self._check_alive()
@@ -177,7 +177,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         return True
 
     def close(self) -> None:
-        """Drop what is not committed, so that no consumer waits for it."""
+        """Abort the open transaction, so that no consumer waits for it."""
         if self._closed:
             return
         self._offsets.stop_reading()
@@ -195,17 +195,17 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         return {**options, "transactional.id": self._id}
 
     def _replace_producer(self) -> None:
-        """Continue with a new producer, which has yet to fence the old one.
+        """Continue with a new producer, which must still fence the old one.
 
-        After an abort librdkafka counts on after a message that the brokers refused, and so
-        breaks the next transaction, too.
+        After an abort, librdkafka continues the sequence after a message that the brokers rejected,
+        and so breaks the next transaction, too.
         """
         self._client.close()
         self._client = self._new_client()
         self._phase, self._spent = _Phase.NEW, False
 
     def _made_ready(self, deadline_ms: int) -> bool:
-        """Become READY; say whether that was done in time."""
+        """Enter the phase READY. Return whether that succeeded in time."""
         if self._phase is _Phase.NEW:
             done = self._done(self._client.init_transactions, deadline_ms)
         elif self._phase is _Phase.DECIDING:
@@ -230,7 +230,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         self._entered.clear()
 
     def _done(self, call: Callable[[float], None], deadline_ms: int) -> bool:
-        """Make one of librdkafka's calls; say whether it was done in time."""
+        """Make one of librdkafka's calls. Return whether it completed in time."""
         left_ms = max(POLL_MS, deadline_ms - self._clock.monotonic_ms())
         try:
             call(left_ms / 1000)
@@ -242,7 +242,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         return True
 
     def _error_of(self, error: KafkaError) -> HeadraceError:
-        """Return what to tell the framework of an error that no repetition of the call mends."""
+        """Return the error to raise for an error that retrying the call does not resolve."""
         self._why = error.str()
         if error.txn_requires_abort():
             self._phase = _Phase.BROKEN
@@ -255,7 +255,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         return self._end
 
     def _hint(self, error: KafkaError) -> str:
-        """Say what to do where the brokers refuse transactions as they are asked for."""
+        """Return a hint for when the brokers reject transactions with these settings."""
         if error.code() in TRANSACTION_REFUSALS:
             return f"give this user the right to write and describe transactional id {self._id}"
         if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
@@ -267,7 +267,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             raise self._end
 
     def _enter(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
-        """Produce each of *entries* once, however often it is tried; say whether all are."""
+        """Produce each of *entries* once, over all attempts. Return whether all are."""
         for name in entries.keys() - self._entered:
             if not self._put(self._offsets.key(name), entries[name], deadline_ms):
                 return False
@@ -275,7 +275,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         return True
 
     def _put(self, key: bytes, content: bytes | None, deadline_ms: int) -> bool:
-        """Produce an entry; say whether there was room for it in time."""
+        """Produce an entry. Return whether there was room for it in time."""
         while True:
             error = self._client.put(self._offsets.name, content, key, self._offsets.partition)
             if error is None:
@@ -295,7 +295,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             raise self._error_of(error)
 
     def _flushed(self, deadline_ms: int) -> bool:
-        """Wait until nothing is on its way; callbacks run where errors do not disturb them."""
+        """Wait until nothing is in flight; callbacks run where errors do not disturb them."""
         while len(self._client):
             if self._clock.monotonic_ms() >= deadline_ms:
                 return False
@@ -304,9 +304,9 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         return True
 
     def _call_back(self) -> None:
-        """Have what a broken transaction does not send come back now, not when it times out.
+        """Make unsent records of a broken transaction return now, before they time out.
 
-        librdkafka keeps also the record that brokers refused, and only says why it broke.
+        librdkafka also keeps the record that brokers rejected, and reports only the cause.
         """
         now_ms = self._clock.monotonic_ms()
         if self._phase is not _Phase.OPEN or now_ms - self._looked_ms < _LOOK_MS:
@@ -328,15 +328,15 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
     def _produce_carefully(
         self, outstanding: Outstanding, narrow: Mapping[str, int], beyond: Mapping[str, int]
     ) -> None:
-        """Produce so that brokers refuse no batch for a record of it that has nothing wrong.
+        """Produce so that brokers reject no batch because of one bad record in it.
 
-        What they are known to refuse is not sent. What is on its way together fits into one batch
-        of the topic that takes least; when they refused a batch all the same, each record travels
+        Records that they are known to reject are not sent. The records in flight together fit into
+        one batch of the topic with the lowest limit; after a rejected batch, each record is sent
         alone.
         """
         most = 0 if self._singly else min(narrow.values(), default=_NO_BOUND)
         if most < _NO_BOUND:
-            self._flush()  # What is still on its way of another delivery.
+            self._flush()  # Records of another delivery in flight.
         under_way, messages = 0, outstanding.messages
         too_large = set(self._too_large(messages))
         columns = zip(messages.values, messages.keys, messages.headers, strict=True)
@@ -372,9 +372,9 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         self._flushed(self._clock.monotonic_ms() + self._config.submit_timeout_ms)
 
     def _beyond(self, topic: str, least: int, size: int, refused: int) -> Failure | None:
-        """Return why a record of *size* is not sent, which has *least* bytes for brokers.
+        """Return why a record of *size* is not sent, of which brokers would see *least* bytes.
 
-        They refused one of *refused* bytes.
+        They rejected one of *refused* bytes.
         """
         text = f"a record of {size} bytes is larger than {SETTING} of topic {topic}"
         if not self._bounds.is_beyond(topic, least):
@@ -388,7 +388,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
     def _settle(
         self, outstanding: Outstanding, delivered: Collection[int], failures: list[Failure]
     ) -> None:
-        """Report the result; a failure on the way broke the transaction."""
+        """Report the result; a failure in flight broke the transaction."""
         settle = self._outstanding.pop(outstanding, None)
         if settle is None:
             return
@@ -403,23 +403,23 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
             if failure.disposition is Disposition.REJECT:
                 key, value = messages.keys[number], messages.values[number]
                 self._refused[key, value] = failure
-                self.window_ms = 0  # What comes again is committed soon: less comes again after it.
+                self.window_ms = 0  # Commit the repeated records soon: fewer are repeated again.
                 if failure.code == TOO_LARGE:
                     least = self._bounds.least_size(key, value, messages.headers[number])
                     self._bounds.refuse(topic, least)
             else:
-                self._singly = True  # Which one it was is seen next time.
+                self._singly = True  # The next attempt shows which one it was.
         if returned:
             failures = self._broken(failures)
         settle(delivered, failures)
 
     def _broken(self, failures: list[Failure]) -> list[Failure]:
-        """Return the result after a failure: all of the transaction is sent again."""
+        """Return the result after a failure: the whole transaction is sent again."""
         reason = failure_of(0, self._reason()) if self._phase is _Phase.OPEN else failures[0]
-        reason = next((f for f in failures if f.code == reason.code), reason)  # It says more.
+        reason = next((f for f in failures if f.code == reason.code), reason)  # It has more detail.
         if reason.disposition is Disposition.FATAL:
             return [replace(reason, index=f.index) for f in failures]
-        at_once = reason.code in REFUSED  # It is found, or looked for, when it comes again.
+        at_once = reason.code in REFUSED  # It is found, or searched for, when it is sent again.
         return [
             f
             if f.disposition is Disposition.FATAL
@@ -428,7 +428,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         ]
 
     def _reason(self) -> KafkaError:
-        """Return what broke the open transaction: the first call of all tells it."""
+        """Return the error that broke the open transaction: any first call reports it."""
         try:
             self._client.begin_transaction()
         except KafkaException as raised:
@@ -439,5 +439,5 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
     def _on_error(self, error: KafkaError) -> None:
         super()._on_error(error)
         if error.fatal():
-            self._renewal_due = False  # A new producer only by a new claim.
+            self._renewal_due = False  # A new producer requires a new claim.
             self._error_of(error)

@@ -1,13 +1,13 @@
-"""Notices that a topic was deleted, or deleted and created again, while records go to it.
+"""Detects that a topic was deleted, or deleted and created again, while records go to it.
 
-The cluster gives each topic an id of its own. Producers do not look at it: records continue into
-the new topic, and no error says that the old one was lost with its content.
+The cluster gives each topic an id. Producers do not check it: records continue into the new topic,
+and no error shows that the old one was lost with its content.
 """
 
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, Uuid
-from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[attr-defined]  # Its stubs forget one.
+from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[attr-defined]  # Its stubs are incomplete.
 
 from headrace.plugins import Context
 from headrace.sinks.kafka.config import KafkaConfig
@@ -24,12 +24,12 @@ _LOST: Final = (
 
 
 def tool(config: KafkaConfig) -> str:
-    """Return how Kafka's own tool for topics is called."""
+    """Return the command of Kafka's tool for topics."""
     return f"kafka-topics --bootstrap-server {config.bootstrap_servers}"
 
 
 def gone_hint(config: KafkaConfig, topic: str) -> str:
-    """Say what was lost with a deleted topic, and how the job continues."""
+    """Return a hint about what was lost with a deleted topic, and how the job continues."""
     created = "start again, and headrace creates it"
     if not config.topic_creation_enable:
         created = f"create it (`{tool(config)} --create --topic {topic}`), then start again"
@@ -37,10 +37,10 @@ def gone_hint(config: KafkaConfig, topic: str) -> str:
 
 
 class TopicWatch:
-    """The topics that one pipeline writes to. Called on its thread, and never waits."""
+    """The topics that one pipeline writes to. Called on its thread; never blocks."""
 
     def __init__(self, config: KafkaConfig, context: Context) -> None:
-        """Ask nothing yet."""
+        """Query nothing yet."""
         self._config = config
         self._clock = context.clock
         self._log = context.log
@@ -51,17 +51,17 @@ class TopicWatch:
         self._admin: AdminClient | None = None
 
     def add(self, topic: str) -> None:
-        """Watch *topic*, which is there."""
+        """Watch *topic*, which exists."""
         if topic not in self._ids:
             self._ids[topic] = ""
-            self._next_ms = 0  # Its id is wanted before it may change.
+            self._next_ms = 0  # Its id is needed before it may change.
 
     def is_missing(self, topic: str) -> bool:
-        """Say whether the topic was unknown to the brokers when they were asked last."""
+        """Return whether the brokers did not have the topic at the last query."""
         return topic in self._missing
 
     def look(self) -> bool:
-        """Take what the brokers answered, or ask when it is time; say whether answers came."""
+        """Process answers of the brokers, or query if it is time. Return whether answers came."""
         if self._asked:
             if not all(answer.done() for answer in self._asked.values()):
                 return False
@@ -76,7 +76,7 @@ class TopicWatch:
         return False
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         self._asked = {}
         self._admin = None
 
@@ -90,7 +90,7 @@ class TopicWatch:
     def _take(self, topic: str, answer: "Future[TopicDescription]") -> None:
         try:
             found = _text(answer.result().topic_id)
-        except KafkaException as raised:  # Sending records reports anything else.
+        except KafkaException as raised:  # Sending records reports other errors.
             if raised.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 self._note_missing(topic)
             return
@@ -106,6 +106,6 @@ class TopicWatch:
 
 
 def _text(topic_id: Uuid) -> str:
-    """Return the id as Kafka's tools print it; nothing, of a broker that has none."""
+    """Return the id as Kafka's tools print it; "" for a broker without ids."""
     text = str(topic_id)
     return text if text.strip("A") else ""

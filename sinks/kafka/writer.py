@@ -1,8 +1,8 @@
-"""Producing: the messages of a delivery, and what becomes of them; no thread of our own.
+"""Producing: the messages of a delivery, and their results; no thread of our own.
 
-Reports are taken where this writer polls, on the thread that calls `submit` and `drain`: a second
-thread would fight for the interpreter. So a thread that waits calls `drain`, with a deadline in the
-past if it does not want to wait.
+Reports are processed where this writer polls, on the thread that calls `submit` and `drain`: a
+second thread would compete for the GIL. So a waiting thread calls `drain`, with a past deadline if
+it does not want to block.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -39,12 +39,12 @@ class KafkaWriter(Writer):
     def __init__(
         self, config: KafkaConfig, context: Context, watch: TopicWatch | None = None
     ) -> None:
-        """Make the producer; it connects in the background.
+        """Create the producer, which connects in the background.
 
-        *watch* is shared with the other writers of a sink, of which this one calls it.
+        *watch* is shared with the other writers of a sink; this one calls it.
 
         Raises:
-            ConfigError: librdkafka refuses a value.
+            ConfigError: librdkafka rejects a value.
 
         """
         self._config = config
@@ -77,10 +77,10 @@ class KafkaWriter(Writer):
             self._topics.make_ready([topic], self._client, self._last_heard)
 
     def submit(self, delivery: Delivery, settle: Settle) -> None:
-        """Hand every record to librdkafka.
+        """Pass every record to librdkafka.
 
-        A full queue holds it up for at most `submit.timeout.ms`; callbacks of earlier deliveries
-        run meanwhile.
+        A full queue blocks it up to `submit.timeout.ms`; callbacks of earlier deliveries run
+        meanwhile.
 
         Raises:
             QueueFullError: there was no room for the first record.
@@ -111,7 +111,7 @@ class KafkaWriter(Writer):
         self._poll(0)
 
     def drain(self, deadline_ms: int) -> bool:
-        """Poll until all is settled or the clock says *deadline_ms*; say whether all is."""
+        """Poll until all is settled, or until *deadline_ms*. Return whether all is settled."""
         if self._closed:
             return True
         self._watch.look()
@@ -126,15 +126,15 @@ class KafkaWriter(Writer):
             else:
                 self._poll(min(left_ms, POLL_MS))
             self._end_unreported()
-        self._watch.look()  # Before this, what it asked for had time to come.
+        self._watch.look()  # By now, its queries had time to be answered.
         return not self._outstanding
 
     def hurry(self, *, hurries: bool) -> None:
-        """Let librdkafka linger, or not while `drain` waits."""
+        """Let librdkafka linger or, with *hurries*, not while `drain` waits."""
         self._hurries = hurries
 
     def close(self) -> None:
-        """Drop what was not sent; its deliveries are never settled."""
+        """Drop unsent messages; their deliveries are never settled."""
         if self._closed:
             return
         self._closed = True
@@ -154,9 +154,9 @@ class KafkaWriter(Writer):
         self._produced(outstanding, begin, len(messages.values))
 
     def _too_large(self, messages: Messages) -> Iterator[int]:
-        """Yield the messages that exceed `large.bytes`, which are refused: brokers may allow more.
+        """Yield the messages above `large.bytes`, which are rejected: brokers may allow more.
 
-        What was refused for it is a dead letter, and the topic for these takes it.
+        A record rejected for its size becomes a dead letter, and the topic for these accepts it.
         """
         bound = self._config.large_bytes
         if bound is None:
@@ -167,7 +167,7 @@ class KafkaWriter(Writer):
                 yield number
 
     def _produced(self, outstanding: Outstanding, begin: int, end: int) -> bool:
-        """Produce the messages from *begin* on, and before *end*; say whether later ones may be.
+        """Produce the messages from *begin* up to *end*, excluded. Return whether to continue.
 
         A full queue is polled until it has room, for a while.
         """
@@ -191,7 +191,7 @@ class KafkaWriter(Writer):
         return True
 
     def _passed_over(self, outstanding: Outstanding, number: int, error: KafkaError) -> bool:
-        """Fail message *number*, which was not taken; say whether the next may be tried."""
+        """Fail message *number*, which was not accepted. Return whether to try the next."""
         failure = self._failure_of(0, error, outstanding.messages.topic(number))
         if failure.disposition is not Disposition.REJECT:
             self._give_up(outstanding, number, failure)
@@ -201,7 +201,7 @@ class KafkaWriter(Writer):
 
     def _failure_of(self, index: int, error: KafkaError, topic: str) -> Failure:
         if error.code() not in GONE and self._watch.is_missing(topic):
-            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)  # Why it timed out.
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)  # The cause of the timeout.
         failure = failure_of(index, error)
         if error.code() not in GONE:
             return failure
@@ -209,9 +209,9 @@ class KafkaWriter(Writer):
         return replace(failure, message=text, hint=gone_hint(self._config, topic))
 
     def _give_up(self, outstanding: Outstanding, number: int, why: Failure | None) -> None:
-        """Fail message *number* and all later ones (I4: nothing overtakes a failed one).
+        """Fail message *number* and all later ones (I4: none overtakes a failed one).
 
-        *why* is the failure of the first; without it there was no room.
+        *why* is the failure of the first; None: the queue was full.
         """
         text = f"the queue stayed full for {self._config.submit_timeout_ms} ms"
         if not number and why is None:
@@ -222,7 +222,7 @@ class KafkaWriter(Writer):
             outstanding.fail(later, failure)
 
     def _end_unreported(self) -> None:
-        """Say the results of what the client has no message of any more, and gave no report."""
+        """Report the results of deliveries whose messages the client lost without a report."""
         if not len(self._client):
             for outstanding in list(self._outstanding):
                 outstanding.end()
@@ -235,8 +235,8 @@ class KafkaWriter(Writer):
             return
         if delivered:
             self._heard.clear()
-        # A broker refuses a whole batch, with its valid records: sent again one by one, only the
-        # bad ones fail again.
+        # A broker rejects a whole batch, with its valid records: when sent one by one, only the bad
+        # ones fail again.
         refused = [f for f in failures if f.code in REFUSED and f.disposition is Disposition.RETRY]
         if refused:
             self._singly = self._renewal_due = True
@@ -247,7 +247,7 @@ class KafkaWriter(Writer):
         settle(delivered, failures)
 
     def _renew(self) -> None:
-        """Replace the producer, once nothing of the old one is left."""
+        """Replace the producer, once the old one has nothing in flight."""
         if not self.drain(self._clock.monotonic_ms() + self._config.submit_timeout_ms):
             raise QueueFullError(
                 "records of a failed producer have not come back yet",
@@ -273,9 +273,9 @@ class KafkaWriter(Writer):
         self._client.poll(wait_ms)
 
     def _on_error(self, error: KafkaError) -> None:
-        """Remember what went wrong with the connection; log it when it is news."""
+        """Remember an error of the connection; log it if it is new."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 (librdkafka's own)
-            return  # Their results were reported before.
+            return  # The errors of each were reported before.
         self._last_error = error
         self._renewal_due |= error.fatal()
         if error.code() not in self._heard:

@@ -1,4 +1,4 @@
-"""Producers: librdkafka called directly where that is possible, otherwise by confluent-kafka."""
+"""Producers: direct calls of librdkafka if possible, otherwise confluent-kafka."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from headrace.sinks.kafka.clients.confluent import ConfluentClient
 
 try:
     from headrace.sinks.kafka.clients.librdkafka import load
-except ImportError:  # There was no compiler.
+except ImportError:  # Installed without a compiler.
     load = None  # type: ignore[assignment]
 
 __all__ = ["Client", "OnError", "new_client", "new_producer", "why_not_direct"]
@@ -21,7 +21,7 @@ __all__ = ["Client", "OnError", "new_client", "new_producer", "why_not_direct"]
 
 @cache
 def why_not_direct() -> str:
-    """Return why librdkafka cannot be called directly in this process; nothing if it can."""
+    """Return why this process cannot call librdkafka directly; nothing if it can."""
     if load is None:
         return "headrace was installed without machine code"
     return load(cimpl.__file__, confluent_kafka.libversion()[1])
@@ -31,12 +31,12 @@ def new_client(options: Mapping[str, str], on_error: OnError, *, place: str) -> 
     """Return a client, which connects in the background.
 
     Raises:
-        ConfigError: librdkafka refuses a value.
+        ConfigError: librdkafka rejects a value.
 
     """
     make: Callable[[Mapping[str, str], OnError], Client] = ConfluentClient
     if not why_not_direct():
-        from headrace.sinks.kafka.clients.direct import DirectClient  # noqa: PLC0415 (where it can be)
+        from headrace.sinks.kafka.clients.direct import DirectClient  # noqa: PLC0415 (if possible)
 
         make = DirectClient
     with _refusals(place):
@@ -44,7 +44,7 @@ def new_client(options: Mapping[str, str], on_error: OnError, *, place: str) -> 
 
 
 def new_producer(options: Mapping[str, object], *, place: str) -> Producer:
-    """Return a producer of confluent-kafka's, for few messages. Raises ConfigError as above."""
+    """Return a producer of confluent-kafka, for few messages. Raises ConfigError."""
     with _refusals(place):
         return Producer(dict(options))
 

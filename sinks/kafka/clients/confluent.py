@@ -1,4 +1,4 @@
-"""Producing by confluent-kafka's `Producer`: a Python call and a callback for each message."""
+"""Produces with confluent-kafka's `Producer`: a Python call and a callback per message."""
 
 from collections.abc import Callable, Iterator, Mapping
 from operator import length_hint
@@ -14,12 +14,12 @@ HeaderList = list[tuple[str, str | bytes | None]]
 
 
 class ConfluentClient:
-    """See `Client`."""
+    """A client over confluent-kafka's producer."""
 
     def __init__(self, options: Mapping[str, str], on_error: OnError) -> None:
-        """Connect in the background. Raises KafkaException if a value of *options* is refused."""
+        """Connect in the background. Raises KafkaException if a value of *options* is rejected."""
         self._on_error = on_error
-        self._calls: list[_Call] = []  # Of `produce`, with messages that are not reported yet.
+        self._calls: list[_Call] = []  # Calls of `produce` with unreported messages.
         self._producer = Producer({**options, "error_cb": on_error})
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class ConfluentClient:
             call.callbacks(begin, end),
             strict=True,
         )
-        for value, key, given, where, arrived in columns:  # Not counted: that costs each record.
+        for value, key, given, where, arrived in columns:  # Not counted: that costs time.
             if given is not shared:
                 shared = given
                 headers = list(given)
@@ -80,7 +80,7 @@ class ConfluentClient:
         """See `Client`."""
         try:
             self._producer.poll(wait_ms / 1000)
-        except KafkaException as error:  # Fatal ones are raised.
+        except KafkaException as error:  # Fatal errors are raised.
             self._on_error(error.args[0])
         self._take()
 
@@ -88,7 +88,7 @@ class ConfluentClient:
         """See `Client`."""
         try:
             self._producer.flush(wait_ms / 1000)
-        except KafkaException as error:  # Fatal ones are raised.
+        except KafkaException as error:  # Fatal errors are raised.
             self._on_error(error.args[0])
         self._take()
 
@@ -111,7 +111,7 @@ class ConfluentClient:
         if hasattr(self, "_producer"):
             self._calls.clear()
             self._producer.purge()
-            del self._producer  # Now, not when memory is collected: it has threads.
+            del self._producer  # Now, not at garbage collection: it has threads.
 
     def init_transactions(self, seconds: float) -> None:
         """See `Client`."""
@@ -136,24 +136,24 @@ class ConfluentClient:
             self._take()
 
     def _take(self) -> None:
-        """Pass on the reports that came since the last time."""
+        """Pass on the reports received since the last call."""
         for call in self._calls:
             call.pass_on()
         self._calls = [call for call in self._calls if call.left > 0]
 
 
 class _Call:
-    """What was produced in one call."""
+    """The messages produced in one call."""
 
     def __init__(self, reports: Reports) -> None:
-        """Wait for reports."""
+        """Start without reports."""
         self.reports = reports
         self.left = 0
         self._came: list[int] = []
         self._failed: list[tuple[int, KafkaError]] = []
 
     def callbacks(self, begin: int, end: int) -> Iterator[Arrived]:
-        """Give the callback of each message, in their order. librdkafka calls them, in a poll."""
+        """Return the callback of each message, in order. librdkafka calls them in a poll."""
         came, failed = self._came, self._failed
 
         def arrived(number: int, error: KafkaError | None, message: Message) -> None:
@@ -162,11 +162,12 @@ class _Call:
             if error is not None:
                 failed.append((number, error))
 
-        # A bound method is made twice as fast as a `partial`, the next best that knows a number.
+        # A bound method is created twice as fast as a `partial`, the next best way to pass a
+        # number.
         return map(arrived.__get__, range(begin, end))
 
     def pass_on(self) -> None:
-        """Say which reports came since the last time."""
+        """Pass on the reports received since the last call."""
         count, failed = len(self._came), self._failed.copy()
         times = self.reports.times
         for number in self._came:

@@ -1,4 +1,4 @@
-"""Producing by librdkafka's own API: whole deliveries in one call, their reports in another."""
+"""Produces with librdkafka's own API: whole deliveries in one call, their reports in another."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,10 +9,10 @@ from headrace.sinks.kafka.clients.librdkafka import CallError, Handle
 
 
 class DirectClient:
-    """See `Client`."""
+    """A client over librdkafka's own API."""
 
     def __init__(self, options: Mapping[str, str], on_error: OnError) -> None:
-        """Connect in the background. Raises KafkaException if a value of *options* is refused."""
+        """Connect in the background. Raises KafkaException if a value of *options* is rejected."""
         try:
             self._handle = Handle(options)
         except CallError as error:
@@ -90,7 +90,7 @@ class DirectClient:
             self._take()
 
     def _take(self) -> None:
-        """Pass on what was heard since the last time."""
+        """Pass on the errors and reports received since the last call."""
         for code, text, is_fatal in self._handle.errors():
             self._on_error(KafkaError(code, text, is_fatal))
         for reports, count, failed in self._handle.reported():
@@ -102,7 +102,7 @@ def _ms(seconds: float) -> int:
 
 
 def _refusal(code: int) -> KafkaError | None:
-    """Return why a message was not taken, in confluent-kafka's words."""
+    """Return the error of a message that was not accepted, in confluent-kafka's words."""
     if not code or code == FULL.code():
         return FULL if code else None
     return KafkaError(code, f"Unable to produce message: {KafkaError(code).str()}")

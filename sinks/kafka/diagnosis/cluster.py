@@ -1,11 +1,11 @@
-"""Asks a cluster whether this sink could deliver to it. Writes nothing, and makes no topic."""
+"""Checks whether this sink could deliver to a cluster. Writes nothing, and creates no topic."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget some.
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs are incomplete.
     AclOperation,
     AdminClient,
     ClusterMetadata,
@@ -28,38 +28,39 @@ if TYPE_CHECKING:
 
 _PASSED, _FAILED, _UNKNOWN = CheckResult.PASSED, CheckResult.FAILED, CheckResult.UNKNOWN
 
-_A_SPLIT: Final = "1-of-8"  # Any one: a right to the ids of a job is one by prefix.
+_A_SPLIT: Final = "1-of-8"  # An example: a right to the ids of a job is one by prefix.
 _AUTO_CREATE: Final = "auto.create.topics.enable"
-SECONDS_MAX: Final = 5.0  # For each question.
-_MESSAGE_BYTES: Final = 1_000_000  # What a producer sends at most, unless configured.
+SECONDS_MAX: Final = 5.0  # For each request.
+_MESSAGE_BYTES: Final = 1_000_000  # The largest message of a producer, unless configured.
 
 
 class ClusterCheck:
     """One check, on one thread."""
 
     def __init__(self, config: KafkaConfig, job: str = "") -> None:
-        """Ask nothing yet; of a *job* its transactional ids and its group are asked about, too.
+        """Connect to nothing yet; with a *job*, its transactional ids and group are checked, too.
 
-        Raises KafkaException if librdkafka refuses a value.
+        Raises KafkaException if librdkafka rejects a value.
         """
         self._config = config
         self._job = job
         self._heard: list[KafkaError] = []
         self._seconds = min(SECONDS_MAX, config.connect_timeout_ms / 1000)
-        # Not a method: that would be a cycle, and the client's threads would wait for a collector.
+        # Not a method: that would be a cycle, and the client's threads would wait for the
+        # collector.
         options: dict[str, Any] = {**config.admin_config(), "error_cb": self._heard.append}
         self._admin = AdminClient(options)
         self._rights = Rights(self._admin, user_of(options), self._seconds)
 
     def findings(self, topics: Iterable[str] = ()) -> Sequence[Finding]:
-        """Return what was found, up to the first thing without which there is nothing to ask.
+        """Return the findings, up to the first failure that makes further checks impossible.
 
-        It is asked about the topics that the options name, and about *topics*.
+        It checks the topics that the options name, and *topics*.
         """
         try:
             cluster = self._admin.list_topics(timeout=self._seconds)
         except KafkaException as error:
-            self._admin.poll(0)  # What its connections said is called back.
+            self._admin.poll(0)  # Deliver the errors of its connections.
             last = self._why() or error.args[0]
             return [Finding("connection", _FAILED, last.str(), hint_of(last))]
         brokers = len(cluster.brokers)
@@ -81,7 +82,7 @@ class ClusterCheck:
         return found
 
     def _of_transactions(self, cluster: ClusterMetadata) -> Iterator[Finding]:
-        """Yield the rights that exactly once needs besides."""
+        """Yield the additional rights for exactly-once delivery."""
         topic, prefix = self._config.offsets_topic, self._config.transactional_id_prefix
         if topic in cluster.topics:
             yield self._rights.of_topic(topic, AclOperation.READ, AclOperation.WRITE)
@@ -100,7 +101,7 @@ class ClusterCheck:
         yield self._rights.of_group(signal_group(self._config, self._job))
 
     def _why(self) -> KafkaError | None:
-        """Return what was heard last; that all are down says less than why each of them is."""
+        """Return the last error; that all brokers are down says less than each one's error."""
         reported = [e for e in self._heard if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
         return next(reversed(reported or self._heard), None)
 
@@ -145,7 +146,7 @@ class ClusterCheck:
 
 
 def missing_finding(topic: str, is_created: str | None) -> Finding:
-    """Return what a missing topic means; *is_created* is the brokers' setting, if they named it."""
+    """Return the finding about a missing topic; *is_created* is the brokers' setting, if known."""
     hint = "create it, or set topic.creation.enable to true"
     if is_created == "true":
         return Finding("topic", _PASSED, f"{topic} is missing; the brokers create it on first use")
@@ -156,7 +157,7 @@ def missing_finding(topic: str, is_created: str | None) -> Finding:
 
 
 def partition_findings(topic: str, found: TopicMetadata) -> Iterator[Finding]:
-    """Yield the partitions that no broker leads, or whose replicas are not all in sync."""
+    """Yield the partitions without a leader, or with replicas out of sync."""
     parts = found.partitions.values()
     if lost := [each.id for each in parts if each.leader < 0]:
         said = f"{topic}: no broker leads partitions {', '.join(map(str, sorted(lost)))}"

@@ -1,14 +1,15 @@
-"""What this user may do to topics, transactional ids and groups, as far as the brokers say it.
+"""The rights of this user to topics, transactional ids and groups, as far as brokers report them.
 
-Of topics and groups they say it themselves. Of transactional ids, and of a group that has never
-met, only access lists say it, which a user may see who may describe the cluster.
+They report those to topics and groups. Those to transactional ids, and to a group without members
+so far, are only in access lists (ACLs), which a user with the right to describe the cluster may
+see.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs forget some.
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its stubs are incomplete.
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -31,21 +32,21 @@ _WORDS: Final = {
     ResourceType.GROUP: ("group", "--group"),
     ResourceType.TRANSACTIONAL_ID: ("transactional id", "--transactional-id"),
 }
-# Who may do this to the cluster is a super user, or the brokers have no access lists.
+# A user with these rights to the cluster is a super user, or the brokers have no ACLs.
 _EVERYTHING: Final = {AclOperation.ALTER, AclOperation.CLUSTER_ACTION}
 
 
 class Rights:
-    """Asks with an *admin* for a user, as `User:writer`; None: who that is is not known here."""
+    """Checks rights with an *admin* client, for a user such as `User:writer`; None if unknown."""
 
     def __init__(self, admin: AdminClient, user: str | None, seconds: float) -> None:
-        """Ask nothing yet; *seconds* bound each question."""
+        """Query nothing yet; *seconds* is the timeout of each request."""
         self._admin = admin
         self._user = user
         self._seconds = seconds
 
     def of_topic(self, topic: str, *needed: AclOperation) -> Finding:
-        """Return whether this user may do what is *needed* to a topic that exists."""
+        """Return whether this user may perform *needed* on an existing topic."""
         try:
             found = self._asked_of_topic(topic).result(self._seconds).authorized_operations
         except (KafkaException, TimeoutError) as error:
@@ -81,10 +82,10 @@ class Rights:
         return Finding(CHECK, _FAILED, said, self._grant(ResourceType.GROUP, group))
 
     def of_transactional_id(self, name: str, prefix: str) -> Finding:
-        """Return whether this user may write under the id *name*, one of those with *prefix*."""
+        """Return whether this user may write with the id *name*, one of those with *prefix*."""
         return self._by_lists(ResourceType.TRANSACTIONAL_ID, name, AclOperation.WRITE, prefix)
 
-    def _asked_of_topic(self, topic: str) -> "Future[Any]":  # Any: its stubs do not say it.
+    def _asked_of_topic(self, topic: str) -> "Future[Any]":  # Any: its stubs are untyped.
         asked = self._admin.describe_topics(
             TopicCollection([topic]),
             include_authorized_operations=True,
@@ -95,19 +96,19 @@ class Rights:
     def _by_lists(
         self, kind: ResourceType, name: str, needed: AclOperation, prefix: str = ""
     ) -> Finding:
-        """Return what the access lists of *kind* that match *name* come to."""
+        """Return the result of the ACLs of *kind* that match *name*."""
         said, grant = f"{_WORDS[kind][0]} {name}", self._grant(kind, prefix or name, prefix)
         try:
             rules = self._rules()
             if _EVERYTHING <= rules:
                 why = "this user may do everything to the cluster"
                 return Finding(CHECK, _PASSED, f"{said}: {why}")
-            if AclOperation.DESCRIBE not in rules:  # The lists would come back empty.
+            if AclOperation.DESCRIBE not in rules:  # The ACLs would be empty.
                 why = "this user may not see access lists"
                 return Finding(CHECK, _UNKNOWN, f"{said}: {why}", f"if it may not yet: {grant}")
             matching = AclBindingFilter(
                 *(kind, name, ResourcePatternType.MATCH),
-                *(None, None),  # type: ignore[arg-type]  # Its stubs forget that None is any.
+                *(None, None),  # type: ignore[arg-type]  # None means any.
                 *(AclOperation.ANY, AclPermissionType.ANY),
             )
             asked = self._admin.describe_acls(matching, request_timeout=self._seconds)
@@ -117,7 +118,7 @@ class Rights:
         return Finding(CHECK, result, f"{said}: {why}", grant)
 
     def _rules(self) -> set[AclOperation]:
-        """Return what this user may do to the cluster; nothing if it may not even see it."""
+        """Return the operations on the cluster that this user may perform; perhaps none."""
         asked = self._admin.describe_cluster(
             include_authorized_operations=True, request_timeout=self._seconds
         )
@@ -135,7 +136,7 @@ class Rights:
 def verdict(
     lists: Sequence[AclBinding], user: str | None, needed: AclOperation
 ) -> tuple[CheckResult, str]:
-    """Return whether *lists*, which are about one thing, let *user* do what is *needed* to it."""
+    """Return whether *lists*, the ACLs of one resource, allow *user* to perform *needed*."""
     covering = [each for each in lists if each.operation in (needed, AclOperation.ALL)]
     ours = [each for each in covering if user is None or each.principal in (user, _ANY_USER)]
     verb = needed.name.lower()
@@ -154,7 +155,7 @@ def verdict(
 
 
 def user_of(options: Mapping[str, Any]) -> str | None:  # Any: values of options of librdkafka.
-    """Return the principal of a client with these options; None where the brokers decide on it."""
+    """Return the principal of a client with these options; None if the brokers determine it."""
     mechanism = str(options.get("sasl.mechanism") or options.get("sasl.mechanisms") or "")
     name = options.get("sasl.username")
     named = mechanism.upper() == "PLAIN" or mechanism.upper().startswith("SCRAM-")
@@ -162,5 +163,5 @@ def user_of(options: Mapping[str, Any]) -> str | None:  # Any: values of options
 
 
 def reason(error: KafkaException | TimeoutError) -> str:
-    """Return why something was not answered."""
+    """Return why a request failed."""
     return str(error.args[0].str()) if error.args else "no answer in time"
