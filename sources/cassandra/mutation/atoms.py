@@ -1,12 +1,12 @@
 """Cuts a mutation into parts that do not depend on the bytes it is logged in.
 
-An atom is one cell, row liveness or deletion, with its time: what Cassandra's merge keeps or drops
-as a whole. Read repair and repair streams write with other headers, subsets and bases, and join or
+An atom is one cell, row liveness or deletion, with its time: Cassandra's merge keeps or drops it as
+a whole. Read repair and repair streams write with other headers, subsets and bases, and join or
 divide mutations; the atoms stay the same (lines 17 and 19 of docs/agreement.md). Made from the
-cutter's operations, because a stream has millions of them. Must not do I/O.
+parser's operations, because a stream has millions of them. Must not do I/O.
 
-A deleted range is one atom from end to end. A stream that had to split one, because newer deletions
-cover it or the range spans two chunks, has a new atom, never a known one.
+A deleted range is one atom from end to end. If a stream had to split one, because newer deletions
+cover it or the range spans two chunks, it has a new atom, never a known one.
 """
 
 from hashlib import blake2b
@@ -23,7 +23,7 @@ ATOM_BYTES: Final = 16
 # The hashed bytes include their lengths, so that no two atoms have the same bytes: first the place
 # (table, key, a constant like _IN_ROW; clustering or bounds), then the content.
 _PLACE: Final = Struct("<16sBI")  # Table id, where in the partition, bytes of the key.
-_LENGTH: Final = Struct("<q")  # Of a clustering value; -1 is null. First their number.
+_LENGTH: Final = Struct("<q")  # Of a clustering value; -1 is null. After the number of values.
 _ATOM: Final = Struct("<BqqqIq")  # Kind, time, TTL, second, bytes of the column, of the path.
 
 _IN_PARTITION, _IN_STATIC, _IN_ROW, _IN_RANGE = range(4)
@@ -41,7 +41,7 @@ class _Hash(Protocol):
         """Return an independent copy."""
 
     def update(self, data: bytes, /) -> None:
-        """Take more bytes."""
+        """Add bytes."""
 
     def digest(self) -> bytes:
         """Return the hash of all bytes."""
@@ -51,7 +51,7 @@ class AtomCutter:
     """Cuts raw mutations into atoms. For one thread."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        """Cut mutations of the tables in *catalogue*; `cutter` is used for each."""
+        """Cut mutations of the tables in *catalogue*; `cutter` is reused for each."""
         self.cutter = Cutter(catalogue)
         self._tables = catalogue.tables
         self._names: dict[int, list[bytes]] = {}  # Of the columns, by table.
@@ -65,7 +65,7 @@ class AtomCutter:
     def atoms_of(self, raw: bytes, messaging: int) -> frozenset[bytes]:
         """Return the atoms of a raw mutation, 16 bytes each.
 
-        None for a mutation without changes.
+        Empty for a mutation without changes.
 
         Raises:
             UnknownTableError: an update is of a table that is not in the catalogue.
@@ -74,7 +74,7 @@ class AtomCutter:
         """
         self.cutter.cut(raw, 0, len(raw), messaging)
         self._raw = raw
-        # An operation without a kind after the last one ends every walk.
+        # An operation without a kind, after the last one, ends every walk.
         self._words = [*self.cutter.operations[: self.cutter.count * constants.WIDTH].tolist(), 0]
         self._found = set()
         at = 0
@@ -137,7 +137,7 @@ class AtomCutter:
             at += constants.WIDTH
 
     def _cell(self, operation: list[int]) -> bytes:
-        """Return what is hashed of a cell."""
+        """Return the bytes of a cell to hash."""
         _, column, time, second, ttl, start, length, path, path_length, flags = operation
         if not flags & constants.IS_EXPIRING:
             ttl = _UNSET
@@ -151,7 +151,7 @@ class AtomCutter:
         return said + self._raw[start : start + length]
 
     def _marker(self, at: int, opened: bytes | None) -> tuple[int, bytes | None]:
-        """Read a marker; *opened* is the start bound of the open range; so is what is returned."""
+        """Read a marker. Return the next place and the open range's start bound, as *opened*."""
         words = self._words
         kind, count = words[at + constants.FLAGS], words[at + constants.COLUMN]
         at += constants.WIDTH

@@ -1,8 +1,8 @@
-"""Changes as JSON documents: what `inspect` and the file sink show.
+"""Changes as JSON documents, for `inspect` and the file sink.
 
-Values are as CQL's SELECT JSON writes them (`json_values`). A column that was not written is left
-out; one set to null has the value null; a value that is empty without being text has
-`"empty": true` beside its null.
+Values have the form of CQL's SELECT JSON (`json_values`). An unwritten column is left out; one set
+to null has the value null; an empty value of a type other than text has `"empty": true` beside its
+null.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ def change_document(change: Change) -> Document:
     """Return *change* as a JSON object, without its origin: see `provenance_document`.
 
     Raises:
-        BadValueError: a value that does not fit its type.
+        BadValueError: a value does not fit its type.
 
     """
     table = change.table
@@ -60,7 +60,7 @@ def provenance_document(  # noqa: PLR0913 (the members it has)
     copies: int | None = None,
     node: str | None = None,
 ) -> Document:
-    """Return the members that say where a change was read; None omits *copies* and *node*."""
+    """Return the members with the origin of a change; None omits *copies* and *node*."""
     document: Document = {"mutation": mutation_id.hex(), "index": index, "of": of}
     if copies is not None:
         document["copies"] = copies
@@ -98,7 +98,7 @@ def _cell_value(cell: Cell) -> Value:
 
 
 def _cell_notes(change: Change, cell: Cell) -> Document:
-    """Return a cell's time, and what else distinguishes it from the row's liveness."""
+    """Return a cell's time, and its differences from the row's liveness."""
     notes: Document = {"ts": cell.timestamp_us}
     if (cell.ttl_s, cell.expires_s) != (change.ttl_s, change.expires_s) and cell.raw is not None:
         notes["ttl"] = cell.ttl_s
@@ -112,8 +112,8 @@ def _cell_notes(change: Change, cell: Cell) -> Document:
 def _complex_column(change: Change, column: Column) -> Document:
     """Return a collection or UDT that is written cell by cell.
 
-    In mode replace the cells are listed only where they say more than `value` does: the ids of a
-    list's elements, by which a later change removes them, or times that differ.
+    In mode replace the cells are listed only if they add to `value`: the ids of a list's elements,
+    by which a later change removes them, or times that differ.
     """
     live = [cell for cell in column.cells if cell.raw is not None]
     removed = [_cell_key(cell) for cell in column.cells if cell.raw is None]
@@ -121,7 +121,7 @@ def _complex_column(change: Change, column: Column) -> Document:
     if column.deletion is None:
         value = _collected(column, live)
         return {"mode": "merge", "value": value, "removed": removed, "cells": cells}
-    # Replaced by nothing, or null: CQL does not distinguish an empty collection from null.
+    # An empty or null replacement: CQL does not distinguish an empty collection from null.
     value = _collected(column, live) if live else None
     notes = [_cell_notes(change, cell) for cell in live]
     document: Document = {
@@ -144,7 +144,7 @@ def _collected(column: Column, live: list[Cell]) -> Value:
 
 
 def _is_set(cell: Cell) -> bool:
-    """Return whether this is an element of a set: it only has a key."""
+    """Return whether this is an element of a set, which only has a key."""
     return cell.path is not None and cell.value_type.name == "empty"
 
 

@@ -1,7 +1,7 @@
-"""Frozen values for the mutations of a log, as logged, and for their row changes.
+"""Immutable values for the mutations of a log, as logged, and for their row changes.
 
-A Mutation keeps everything that was written (partition updates, rows, range markers, columns,
-cells) in log order; values are decoded on access. `changes_of` gives the row-level changes:
+A Mutation has all its content (partition updates, rows, range markers, columns, cells) in log
+order; values are decoded on access. `changes_of` returns the row-level changes:
 
 * a partition deletion, then the static row, then rows and ranges as they stand in the update
 * a row with a deletion and data gives a DELETE, then an INSERT or UPDATE
@@ -10,7 +10,7 @@ cells) in log order; values are decoded on access. `changes_of` gives the row-le
 * cells of dropped columns, and cells not newer than the drop of a column that came back, are
   ignored; a row of which nothing is left gives no change
 
-The bytes are cut by `parser`, the only parser of the format; nothing here does I/O.
+The bytes are parsed by `parser`, the only parser of the format; this module does no I/O.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,9 +39,9 @@ ClusteringValues = tuple[bytes | None, ...]
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """A deletion covers what was written at or before `timestamp_us`.
+    """A deletion covers all writes at or before `timestamp_us`.
 
-    `local_s` is the coordinator's clock in seconds, which Cassandra purges by.
+    `local_s` is the coordinator's clock in seconds, by which Cassandra purges.
     """
 
     timestamp_us: int
@@ -49,7 +49,7 @@ class Deletion(msgspec.Struct, frozen=True):
 
 
 class Liveness(msgspec.Struct, frozen=True):
-    """What an INSERT writes to a row besides its cells; `ttl_s` and `expires_s` when it expires."""
+    """The liveness of a row, from an INSERT; `ttl_s` and `expires_s` are set if it expires."""
 
     timestamp_us: int
     ttl_s: int | None = None
@@ -59,7 +59,8 @@ class Liveness(msgspec.Struct, frozen=True):
 class Cell(msgspec.Struct, frozen=True):
     """One written value. `raw` is None for a tombstone; `path` is None in a simple column.
 
-    `local_s` is the second a live cell expires, or the coordinator's clock of a tombstone.
+    `local_s` is the second at which a live cell expires, or the coordinator's clock for a
+    tombstone.
     """
 
     column: ColumnSchema
@@ -71,7 +72,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def expires_s(self) -> int | None:
-        """The second this cell expires, or None."""
+        """The second at which this cell expires, or None."""
         return self.local_s if self.ttl_s is not None else None
 
     @property
@@ -93,7 +94,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """What a row writes to one column: one cell, or the cells and deletion of a complex column."""
+    """A row's write to one column: one cell, or the cells and deletion of a complex column."""
 
     schema: ColumnSchema
     cells: tuple[Cell, ...]
@@ -144,7 +145,7 @@ class RangeDeletion(msgspec.Struct, frozen=True):
 
 
 class PartitionUpdate(msgspec.Struct, frozen=True):
-    """What a mutation writes to one partition of one table, in clustering order."""
+    """A mutation's writes to one partition of one table, in clustering order."""
 
     table: TableSchema
     key: bytes
@@ -156,7 +157,7 @@ class PartitionUpdate(msgspec.Struct, frozen=True):
         """Return rows and ranges in log order; a range is at the place of its start marker.
 
         Raises:
-            BadMutationError: a range has no end, or an end no start.
+            BadMutationError: a range has no end, or an end has no start.
 
         """
         found: list[Row | RangeDeletion] = []
@@ -188,9 +189,8 @@ class Mutation(msgspec.Struct, frozen=True):
     """One entry of a log, decoded; its updates share the keyspace and the partition key.
 
     `position` is the logical end of the entry in its segment; `mutation_id` is the first half of
-    the raw bytes' SHA-256, so equal bytes have the same id on every replica.
-    `is_cut_short` says that an update of an unknown table follows; it and the bytes after it were
-    not parsed.
+    the raw bytes' SHA-256, so equal bytes have the same id on every replica. `is_cut_short`: an
+    update of an unknown table follows; it and the bytes after it were not parsed.
     """
 
     segment_id: int
@@ -219,8 +219,8 @@ class Mutation(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One row-level change.
 
-    `key` holds one value per partition key column. `clustering` is None for a static row, a range
-    and a partition. `ttl_s` and `expires_s` are the row liveness's.
+    `key` has one value per partition key column. `clustering` is None for a static row, a range and
+    a partition. `ttl_s` and `expires_s` are those of the row's liveness.
     """
 
     table: TableSchema
@@ -235,7 +235,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     range: RangeDeletion | None = None
 
     def key_values(self) -> Mapping[str, Value]:
-        """Return the primary key as Python values by column; of ranges and static rows a part."""
+        """Return the primary key as Python values by column; for ranges and static rows, a part."""
         columns = (*self.table.partition_key, *self.table.clustering)
         values = (*self.key, *(self.clustering or ()))
         return {
@@ -248,8 +248,8 @@ def changes_of(mutation: Mutation) -> Iterator[Change]:
     """Yield the row-level changes of all updates, in log order.
 
     Raises:
-        BadMutationError: range markers that do not pair.
-        BadValueError: a partition key that does not fit the schema.
+        BadMutationError: range markers do not pair.
+        BadValueError: a partition key does not fit the schema.
 
     """
     for update in mutation.updates:
@@ -314,14 +314,14 @@ def _row_changes(table: TableSchema, key: tuple[bytes, ...], row: Row) -> Iterat
 
 
 def _newest(columns: tuple[Column, ...]) -> int:
-    """Return the newest write time of the cells, or of the deletions when there is no cell."""
+    """Return the newest write time of the cells or, without cells, of the deletions."""
     cells = [cell.timestamp_us for column in columns for cell in column.cells]
     deletions = [column.deletion.timestamp_us for column in columns if column.deletion]
     return max(cells or deletions)
 
 
 def _kept(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Remove what Cassandra does not read: columns that were dropped, cells from before a drop."""
+    """Remove content that Cassandra ignores: dropped columns, cells from before a drop."""
     kept = []
     for column in columns:
         dropped_us = column.schema.dropped_us
@@ -349,11 +349,11 @@ class MutationDecoder:
         self._cutter = Cutter(catalogue)
 
     def decode(self, raw: bytes, *, messaging: int, segment_id: int, position: int) -> Mutation:
-        """Decode one raw mutation; *position* is where its entry ends.
+        """Decode one raw mutation; *position* is the end of its entry.
 
         Raises:
             UnknownTableError: an update is of a table that is not in the schema; `known` is the
-                mutation up to it.
+                mutation before it.
             BadMutationError: the bytes do not fit the schema.
 
         """
@@ -384,7 +384,7 @@ class MutationDecoder:
 
 
 class _Operations:
-    """Walks the operations of one mutation and builds values from them."""
+    """Builds values from the operations of one mutation."""
 
     def __init__(self, raw: View, words: list[int], tables: list[TableSchema]) -> None:
         self._raw = raw

@@ -17,7 +17,7 @@ class BadMutationError(BadRecordError):
 class UnknownTableError(BadMutationError):
     """A table id that is not in the schema: the table was dropped, or is newer than the schema.
 
-    `known` is the mutation up to it, None if nothing precedes it: `known_bytes` of it.
+    `known` is the mutation before it, None if it is first; `known_bytes` is its length.
     """
 
     code = "unknown_table"

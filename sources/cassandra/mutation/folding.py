@@ -1,9 +1,9 @@
-"""Folds changes, in any order, into the rows of the table after them, by Cassandra's rules.
+"""Folds changes, in any order, into the resulting rows of the table, by Cassandra's rules.
 
-A cell's value is decided by write time; on a tie a cell that expires beats one that does not, a
+A cell's value is decided by write time; on a tie an expiring cell beats one that does not expire, a
 tombstone beats both, then the later expiry or deletion, then the larger bytes. A deletion covers
-what was written at or before its time (docs/commit-log.md 8). Separate because only consumers fold;
-nothing here does I/O, and the time is passed in.
+all writes at or before its time (docs/commit-log.md 8). Separate because only consumers fold; this
+module does no I/O, and the time is an argument.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class _Column(msgspec.Struct):
                 self.cells[path] = cell
 
     def live(self, after_us: int, now_s: int) -> list[Cell]:
-        """Return the cells that a read at *now_s* sees, by path."""
+        """Return the cells that a read at *now_s* returns, by path."""
         after_us = max(after_us, self.deleted_us)
         found = [
             (path, cell)
@@ -99,8 +99,8 @@ class _Partition(msgspec.Struct):
 class Fold:
     """The rows of one table. For one thread.
 
-    Memory grows with what was written, deletions included: a deletion may come before what it
-    deletes. The time of a read grows with the rows of a partition times its range deletions.
+    Memory grows with all writes, including deletions: a deletion may come before the writes it
+    covers. The time of a read grows with the rows of a partition times its range deletions.
     """
 
     def __init__(self, table: TableSchema) -> None:
@@ -114,7 +114,7 @@ class Fold:
         """Add a change of this table; adding it again has no effect.
 
         Raises:
-            BadValueError: a key that does not fit its type.
+            BadValueError: a key does not fit its type.
 
         """
         # Partition keys are compared by their bytes: Cassandra hashes these.
@@ -131,10 +131,10 @@ class Fold:
             row.add(change)
 
     def rows(self, now_s: int) -> Iterator[dict[str, Value]]:
-        """Yield what `SELECT JSON *` shows at *now_s* (Unix seconds), a dict for each row.
+        """Yield the rows of `SELECT JSON *` at *now_s* (Unix seconds), a dict per row.
 
-        Partitions come in the order of their first change, rows by clustering; columns that have
-        no value are None. Values are those of `json_values`.
+        Partitions are in the order of their first change, rows by clustering; columns without a
+        value are None. Values are those of `json_values`.
         """
         for partition in self._partitions.values():
             named = zip(self.table.partition_key, partition.key, strict=True)
@@ -154,7 +154,7 @@ class Fold:
         return tuple(map(sort_key, self._clustering_types, values))
 
     def _sorted(self, position: SortKey) -> SortKey:
-        """Return *position* so that it sorts in clustering order, descending columns too."""
+        """Return *position* as a key that sorts in clustering order, also descending columns."""
         return tuple(
             _Reversed(key) if column.descending else key
             for column, key in zip(self._clustering, position, strict=False)

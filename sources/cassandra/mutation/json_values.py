@@ -1,10 +1,10 @@
-"""CQL values as JSON: the form of change JSON and of the console.
+"""CQL values as JSON: the form in change JSON and in the console.
 
-It is what CQL's SELECT JSON prints, with these differences, which keep every value: NaN and the
+It is that of CQL's SELECT JSON, with these differences, which keep every value: NaN and the
 infinities are strings, a decimal is text; a date or timestamp outside the years 1 to 9999, or a
-time outside a day, is the number the type stores; a zero duration is "0ns"; IPv6 is compressed
-(RFC 5952); a varint or decimal beyond DIGIT_BYTES_MAX is the hex of its bytes, as a blob is; names
-of UDT fields are never quoted.
+time outside a day, is the stored number; a zero duration is "0ns"; IPv6 is compressed (RFC 5952); a
+varint or decimal beyond DIGIT_BYTES_MAX is the hex of its bytes, like a blob; names of UDT fields
+are never quoted.
 """
 
 import json
@@ -34,13 +34,13 @@ from headrace.sources.cassandra.mutation.values import (
 )
 from headrace.sources.cassandra.schema.types import CqlType
 
-DIGIT_BYTES_MAX: Final = 1_700  # Python turns at most 4,300 digits into text.
+DIGIT_BYTES_MAX: Final = 1_700  # Python converts at most 4,300 digits to text.
 NS_PER_DAY: Final = 86_400_000_000_000
 _SHORTEST_FLOAT_DIGITS: Final = range(1, 10)
 
 
 def to_json(cql_type: CqlType, raw: bytes) -> Value:
-    """Return the value as JSON expresses it; None for an empty value that means "no value".
+    """Return the value in its JSON form; None for an empty value that means "no value".
 
     Raises:
         BadValueError: *raw* is not a value of *cql_type*.
@@ -131,7 +131,7 @@ def _mapping(_type: CqlType, pairs: list[tuple[Value, Value]]) -> Value:
 
 
 def json_key(key: Value) -> str:
-    """Return a map's key as a JSON member name: text as it is, all else as its JSON text."""
+    """Return a map's key as a JSON member name: text unchanged, other types as JSON text."""
     return key if isinstance(key, str) else json.dumps(key, ensure_ascii=False)
 
 

@@ -1,6 +1,6 @@
-"""Mutations as JSON documents, which are used to compare two readers of a log.
+"""Mutations as JSON documents, for comparing two readers of a log.
 
-Bytes stay bytes, as lower-case hex, so that nothing depends on how a value is shown.
+Bytes stay bytes, in lower-case hex, so that nothing depends on the form of values.
 """
 
 from typing import Final
@@ -33,7 +33,7 @@ _BOUND_NAMES: Final = {
 def mutation_document(mutation: Mutation, *, cdc: bool | None = None) -> Document:
     """Return *mutation* as a JSON object with its members in the order of the format.
 
-    *cdc* overrides what the tables of the mutation have.
+    *cdc* overrides the value from the tables of the mutation.
     """
     return {
         "segment": mutation.segment_id,

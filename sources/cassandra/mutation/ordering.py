@@ -22,7 +22,7 @@ _TIME_BASED: Final = 1
 
 
 def sort_key(cql_type: CqlType, raw: bytes | None) -> SortKey:
-    """Return what a value sorts by: null before the empty value, and that before all others.
+    """Return the sort key of a value: null comes first, then the empty value.
 
     Raises:
         BadValueError: *raw* is not a value of *cql_type*.
@@ -57,7 +57,7 @@ def _uuid(raw: bytes) -> SortKey:
 
 
 def _timeuuid(raw: bytes) -> SortKey:
-    """By time, then by the other half's bytes, each of them signed."""
+    """By time, then by the bytes of the other half, each signed."""
     high, low = _halves(raw)
     return _time(high), low ^ _SIGN_BITS
 

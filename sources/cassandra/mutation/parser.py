@@ -1,4 +1,4 @@
-"""Cuts a raw mutation into a flat list of operations: the only parser of mutation bytes.
+"""Parses a raw mutation to a flat list of operations: the only parser of mutation bytes.
 
 The decoder's classes and the compiled encoders both read this list, so there is one implementation
 of the format. `native.constants` names the operations and their fields; rules cite the sections of
@@ -13,9 +13,9 @@ from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.native.ops import View
 from headrace.sources.cassandra.schema.layout import Catalogue, Header
 
-OPS_MAX = 4_000_000  # More in one mutation cannot be real: it holds 16 MiB at most.
+OPS_MAX = 4_000_000  # More in one mutation is impossible: it has at most 16 MiB.
 _OPS_FIRST = 256
-_OPS_KEPT = 65_536  # The memory of a longer list is freed after the mutation that needed it.
+_OPS_KEPT = 65_536  # The memory of a longer list is freed after its mutation.
 _BITMAP_MAX = 64  # With this many columns or more, a subset is a list (section 7).
 _MASK, _LOW = 0xFFFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF
 _EPOCH_US, _EPOCH_S = 1_442_880_000_000_000, 1_442_880_000
@@ -25,12 +25,12 @@ _NULL = -1
 
 
 class Cutter:
-    """Cuts one mutation at a time; `ops` and `count` hold the last one. For one thread."""
+    """Parses one mutation at a time; `ops` and `count` are of the last one. For one thread."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        """Cut mutations of the tables in *catalogue*."""
+        """Parse mutations of the tables in *catalogue*."""
         self.catalogue = catalogue
-        self.lists = 1  # How many lists there were: a holder of `words` sees that it has changed.
+        self.lists = 1  # The number of lists so far: a holder of `words` detects a new one.
         self.room = _OPS_FIRST
         self.words = memoryview(array("q", bytes(8 * constants.WIDTH * _OPS_FIRST)))
         self.count = 0
@@ -43,22 +43,22 @@ class Cutter:
         return memoryview(self.words)
 
     def cut(self, buf: View, start: int, end: int, messaging: int) -> int:
-        """Cut the mutation in buf[start:end] and return the number of operations.
+        """Parse the mutation in buf[start:end]. Return the number of operations.
 
         Raises:
             UnknownTableError: an update is of a table that is not in the catalogue.
-            BadMutationError: the bytes do not fit the schema; nothing of them may be published.
+            BadMutationError: the bytes do not fit the schema; none of them may be published.
 
         """
         self.attach(buf)
         return self.cut_range(start, end, messaging)
 
     def attach(self, buf: View) -> None:
-        """Let `cut_range` read *buf* until the next attach."""
+        """Set the buffer that `cut_range` reads, until the next attach."""
         self.buf = buf
 
     def cut_range(self, start: int, end: int, messaging: int) -> int:
-        """As `cut`, in the attached buffer."""
+        """Do the same as `cut`, in the attached buffer."""
         self.begin(start, end, messaging)
         if messaging >= constants.MESSAGING_60:
             self.u8()  # Flags that a reader ignores (4).
@@ -73,7 +73,7 @@ class Cutter:
         return self.count
 
     def begin(self, start: int, end: int, messaging: int) -> None:
-        """Start a mutation, as `cut_range` does."""
+        """Start a mutation, for `cut_range`."""
         if self.room > _OPS_KEPT:
             self._begin_list()
         self.count = 0
@@ -82,7 +82,7 @@ class Cutter:
         self.messaging = messaging
 
     def span(self) -> None:
-        """Set `oldest` and `newest` to the bounds of the write times in the mutation cut last."""
+        """Set `oldest` and `newest` to the range of write times in the last mutation."""
         self.oldest = _FOREVER
         self.newest = _LIVE
         for i in range(self.count):
@@ -99,10 +99,10 @@ class Cutter:
             self.newest = max(self.newest, self.words[at + constants.TIMESTAMP])
 
     def is_neighbour(self) -> int:
-        """Return whether the update of an unknown table that ended the cut is an update.
+        """Return whether the update of an unknown table that ended the cut is really an update.
 
-        Updates of a mutation share the partition key. With a wrong schema for those before it, the
-        cursor could be anywhere. Moves the cursor.
+        All updates of a mutation have the same partition key. With a wrong schema for those before
+        it, the cursor could be anywhere. Moves the cursor.
 
         Raises:
             BadMutationError: it is cut short.
@@ -198,7 +198,7 @@ class Cutter:
             index = self.layout.by_name.get(name)
             if index is None:
                 self.fail(f"column {name!r} is not in the schema of {self.layout.table.qualified}")
-            if index in columns:  # What is kept of a row has one place for each column.
+            if index in columns:  # A row has one place per column.
                 self.fail(f"column {name!r} is listed twice")
             columns.append(index)
             self.at += length
@@ -230,7 +230,7 @@ class Cutter:
         self._cells(header, missing, flags & constants.HAS_COMPLEX_DELETION)
 
     def row_times(self, flags: int) -> None:
-        """Read a row's write time, and its TTL and expiry, if *flags* say that it has them."""
+        """Read a row's write time, TTL and expiry, as far as *flags* has them."""
         self.row_timestamp = self.row_ttl = 0
         self.row_ldt = _NULL
         if flags & constants.HAS_TIMESTAMP:
@@ -255,7 +255,7 @@ class Cutter:
                 self._cell(column, self.layout.fixed[column], False)
 
     def _subset(self, count: int) -> int:
-        """Read a column subset: a bitmap of the missing, or non-zero if it is in `present`."""
+        """Read a column subset: a bitmap of the missing ones, or non-zero if it is in `present`."""
         encoded = self.uvint()
         if encoded == 0:
             return 0
@@ -287,13 +287,13 @@ class Cutter:
             self._cell(column, -1, True)
 
     def is_deleted(self) -> int:
-        """Read a complex column's deletion; return whether there is one."""
+        """Read a complex column's deletion. Return whether it deletes."""
         self.deleted_us = self.timestamp()
         self.deleted_s = self._ldt()
-        return 1 if self.deleted_us != _LIVE else 0  # No write is as old as that (4.4).
+        return 1 if self.deleted_us != _LIVE else 0  # No write is that old (4.4).
 
     def _plain_cell(self, column: int, fixed: int) -> None:
-        """Cut a cell that only has a value and its row's write time, as most cells."""
+        """Parse a cell with only a value and its row's write time, like most cells."""
         if self.count >= self.room:
             self._grow()
         base = self.count * constants.WIDTH
@@ -318,7 +318,7 @@ class Cutter:
     def _cell(self, column: int, fixed: int, with_path: bool) -> None:
         flags = self.u8()
         if flags & constants.USE_ROW_TTL and self.row_ldt < 0:
-            flags &= ~constants.IS_EXPIRING  # To Cassandra, too, its TTL is the row's: none.
+            flags &= ~constants.IS_EXPIRING  # In Cassandra, too, its TTL is that of the row: none.
         base = self._op(constants.CELL, column)
         self.words[base + constants.FLAGS] = flags
         self.words[base + constants.TIMESTAMP] = (
@@ -402,7 +402,7 @@ class Cutter:
     def timestamp(self) -> int:
         """Read a write time, in µs."""
         value = (self.uvint() + self.min_timestamp) & _MASK
-        # The same in C and in Python: a 64-bit pattern read as signed.
+        # The same in C and in Python: a 64-bit pattern interpreted as signed.
         return -1 - (_MASK - value) if value >> 63 else value
 
     def _ldt(self) -> int:
@@ -419,7 +419,7 @@ class Cutter:
         return self.buf[self.at - 1]
 
     def uvint(self) -> int:
-        """Read an unsigned vint: the leading ones of its first byte count the bytes that follow."""
+        """Read an unsigned vint: its first byte's leading one bits count the bytes that follow."""
         first = self.u8()
         if first < 0x80:
             return first
@@ -436,7 +436,7 @@ class Cutter:
         return value
 
     def length(self) -> int:
-        """Read a vint that counts bytes; check that all of them follow."""
+        """Read a vint that counts bytes, and check that all of them follow."""
         if self.at < self.end and self.buf[self.at] < 0x80:  # Most are short.
             length = self.buf[self.at]
             self.at += 1
@@ -451,7 +451,7 @@ class Cutter:
             self.fail(f"expected {count} more bytes, found {self.end - self.at}")
 
     def _op(self, kind: int, column: int) -> int:
-        """Append an operation with nothing set and return where its numbers begin."""
+        """Append an empty operation. Return the index of its numbers."""
         if self.count >= self.room:
             self._grow()
         base = self.count * constants.WIDTH
@@ -483,7 +483,7 @@ class Cutter:
         self.lists += 1
 
     def fail(self, found: str) -> NoReturn:
-        """Raise BadMutationError; *found* is what does not fit."""
+        """Raise BadMutationError; *found* describes the misfit."""
         raise BadMutationError(
             found,
             place=f"byte {self.at - self.start} of a mutation of {self.end - self.start}",

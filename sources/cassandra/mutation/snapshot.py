@@ -1,8 +1,8 @@
-"""Makes changes of a table's rows as CQL returns them. Pure.
+"""Makes changes from a table's rows in the form of CQL results. Pure.
 
 CQL returns the write time and TTL of each value, but not those of a row's liveness, nor the ids of
-a list's elements. Where a time is missing, the oldest of the row is used: a newer change of the
-live stream wins, and an older one is already in the row.
+a list's elements. For a missing time, the oldest of the row is used: a newer change of the live
+stream wins, and an older one is already in the row.
 """
 
 import time
@@ -30,7 +30,7 @@ Raw = Sequence[bytes | None]
 _COUNT_BYTES: Final = 4  # Before a collection, and before each of its elements.
 _UUID_EPOCH: Final = 0x01B2_1DD2_1381_4000  # 100 ns from 1582 to 1970.
 _ORDER_BYTES: Final = 2
-_TICKS: Final = 10  # Of a time-uuid, in a microsecond.
+_TICKS: Final = 10  # Of a timeuuid, per microsecond.
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Selected:
         return self.times_of_elements or not column.is_complex
 
     def statement(self) -> str:
-        """Return the query of a range of tokens, without its first and with its last."""
+        """Return the query of a range of tokens, excluding its first and including its last."""
         keys = ", ".join(quoted(column) for column in self.table.partition_key)
         return f"{self._head()} WHERE token({keys}) > %s AND token({keys}) <= %s"
 
@@ -86,7 +86,7 @@ class Selected:
 
 
 class _Value(msgspec.Struct, frozen=True):
-    """A column's value and times: one of each, or one per element; None is unknown."""
+    """A column's value and times: one of each, or one per element; None if unknown."""
 
     column: ColumnSchema
     raw: bytes
@@ -98,7 +98,7 @@ class Snapshot:
     """Makes changes of the rows of one query, which are ordered by partition."""
 
     def __init__(self, selected: Selected) -> None:
-        """Expect the columns of `selected.statement()`, as raw bytes."""
+        """Set the query; rows have the columns of `selected.statement()`, as raw bytes."""
         self._selected = selected
         self._partition: tuple[bytes, ...] | None = None
 
@@ -123,7 +123,7 @@ class Snapshot:
             )
         self._partition = key
         if table.clustering and all(value is None for value in clustering):
-            return  # A partition that has only static columns.
+            return  # A partition with only static columns.
         regular = [v for v in values if v.column.kind is ColumnKind.REGULAR]
         oldest = _oldest(regular)
         ttls = [ttl for value in regular for ttl in value.ttls_s]
@@ -140,7 +140,7 @@ class Snapshot:
         )
 
     def _values(self, row: Raw) -> list[_Value]:
-        """Return the values that are not null."""
+        """Return the values other than null."""
         found = []
         at = 1 + len(self._selected.keys)
         for column in self._selected.values:
@@ -163,7 +163,7 @@ def identity(change: Change) -> bytes:
 
 
 def quoted(column: ColumnSchema) -> str:
-    """Return a column's name as CQL writes it."""
+    """Return a column's name in CQL, quoted."""
     return quoted_name(column.name)
 
 
@@ -230,7 +230,7 @@ def _columns(values: Sequence[_Value], oldest: int, now_s: int) -> tuple[Column,
         deletion = None
         if value.column.is_list and cells:
             # In the live stream its elements have other ids: these are deleted. Sets, maps and
-            # fields need no deletion, which would hide what was written earlier and applied later.
+            # fields need no deletion, which would hide writes that are older but applied later.
             deletion = Deletion(min(cell.timestamp_us for cell in cells) - 1, now_s)
         if cells:
             found.append(Column(value.column, tuple(cells), deletion))
@@ -244,7 +244,7 @@ def _cells(value: _Value, oldest: int, now_s: int) -> list[Cell]:
         ttl = value.ttls_s[0] if value.ttls_s else None
         return [Cell(column, time_us, value.raw, None, ttl, None if ttl is None else now_s + ttl)]
     pairs = _pairs(column, value.raw)
-    newest = max(value.times_us or (oldest,)) + 1  # After what a list deletes.
+    newest = max(value.times_us or (oldest,)) + 1  # After the deletion of a list.
     found = []
     for place, (path, raw) in enumerate(pairs):
         time_us = (
@@ -276,7 +276,7 @@ def _pairs(column: ColumnSchema, raw: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _list_id(time_us: int, place: int) -> bytes:
-    """Return a time-uuid that keeps a list's elements in order."""
+    """Return a timeuuid that keeps a list's elements in order."""
     ticks = time_us * _TICKS + _UUID_EPOCH + place
     return UUID(
         fields=(

@@ -1,8 +1,8 @@
 """Decodes the bytes of a CQL value to Python or another form; types nest to any depth.
 
-`decode` walks a value by its type and lets a `Form` make the results, so that every form
-(Python here, JSON in `json_values`, Avro in `encode`) reads the same bytes in the same way. Bytes
-that do not fit their type raise BadValueError; no message ever holds a value.
+`decode` walks a value by its type and lets a `Form` make the results, so that every form (Python
+here, JSON in `json_values`, Avro in `encode`) reads the same bytes in the same way. Bytes that do
+not fit their type raise BadValueError; no message contains a value.
 """
 
 import struct
@@ -43,7 +43,7 @@ class Duration(NamedTuple):
     nanoseconds: int
 
     def __str__(self) -> str:
-        """Return the duration as CQL writes it: `1y2mo3d4h5m6s7ms8us9ns`, zero as `0ns`."""
+        """Return the duration in CQL form: `1y2mo3d4h5m6s7ms8us9ns`, zero as `0ns`."""
         sign = "-" if min(self) < 0 else ""
         years, months = divmod(abs(self.months), 12)
         parts = [(years, "y"), (months, "mo"), (abs(self.days), "d")]
@@ -65,11 +65,11 @@ _DURATION_UNITS: Final = (
 
 
 class Form(msgspec.Struct, frozen=True):
-    """How one form makes its results.
+    """The functions with which one form makes its results.
 
-    `natives` has every native type's name; `opaque` takes a custom type's bytes. `sequence` gets
-    the elements of a list, set or vector, `mapping` the pairs of a map, `product` the fields of a
-    tuple or UDT, None for those that are null or missing.
+    `natives` has every native type's name; `opaque` gets a custom type's bytes. `sequence` gets the
+    elements of a list, set or vector, `mapping` the pairs of a map, `product` the fields of a tuple
+    or UDT, None for those that are null or missing.
     """
 
     natives: Mapping[str, Callable[[bytes], Value]]
@@ -82,14 +82,15 @@ class Form(msgspec.Struct, frozen=True):
 def is_empty_value(cql_type: CqlType, raw: bytes) -> bool:
     """Return whether *raw* is the empty value that means "no value" for its type.
 
-    Always false for text, ascii, blob, custom types, tuples and UDTs: no bytes are a value there.
+    Always false for text, ascii, blob, custom types, tuples and UDTs: no bytes are a value of
+    these.
     """
     opaque = cql_type.name in _OPAQUE_NAMES or cql_type.is_udt or cql_type.is_custom
     return not raw and not opaque
 
 
 def decode(cql_type: CqlType, raw: bytes, form: Form) -> Value:
-    """Return the value in *raw*; an empty value that means "no value" gives None.
+    """Return the value in *raw*; None for an empty value that means "no value".
 
     Raises:
         BadValueError: *raw* is not a value of *cql_type*.
@@ -121,18 +122,19 @@ def decode(cql_type: CqlType, raw: bytes, form: Form) -> Value:
 def to_python(cql_type: CqlType, raw: bytes) -> Value:
     """Return the value as plain Python.
 
-    Lists and vectors are lists, sets frozensets, maps and UDTs dicts, tuples tuples; what must be
-    hashable inside a set or as a key is made of tuples. Dates and timestamps beyond Python's years
-    are ints (days, ms since 1970), times ints (ns), a duration a Duration, a counter its total.
+    Lists and vectors are lists, sets frozensets, maps and UDTs dicts, tuples tuples; values that
+    must be hashable, in a set or as a key, are made of tuples. Dates and timestamps beyond Python's
+    years are ints (days, ms since 1970), times ints (ns), a duration a Duration, a counter its
+    total.
     """
     return decode(cql_type, raw, PYTHON)
 
 
 def partition_key_parts(types: Sequence[CqlType], raw: bytes) -> list[bytes]:
-    """Cut partition key bytes into one value per key column.
+    """Divide partition key bytes into one value per key column.
 
     Raises:
-        BadValueError: a composite key that has other parts.
+        BadValueError: the parts of a composite key do not fit.
 
     """
     if len(types) == 1:
@@ -163,7 +165,7 @@ def _element(cql_type: CqlType, raw: bytes | None, form: Form) -> Value:
 
 
 def _fields(cql_type: CqlType, raw: bytes, form: Form) -> Iterator[Value]:
-    """Yield every field; those missing from a short value are null (docs/commit-log.md 9.2)."""
+    """Yield every field; missing ones at the end of a value are null (docs/commit-log.md 9.2)."""
     types = [inner for _name, inner in cql_type.fields] or cql_type.arguments
     at = 0
     for inner in types:
@@ -232,8 +234,7 @@ def _uvint(cql_type: CqlType, raw: bytes, at: int) -> tuple[int, int]:
     return high | int.from_bytes(raw[at + 1 : end], "big"), end
 
 
-# --- native types: each takes a value's bytes and raises ValueError or struct.error for invalid
-# ones
+# --- native types: each takes a value's bytes and raises ValueError or struct.error if invalid
 
 
 _DURATION_TYPE: Final = CqlType("duration")
@@ -277,7 +278,7 @@ def decimal_parts(raw: bytes) -> tuple[int, bytes]:
 def decimal(raw: bytes) -> Decimal:
     """Exact in any decimal context."""
     scale, unscaled = decimal_parts(raw)
-    # Exact from an int; arithmetic, and scaleb too, would round.
+    # Exact from an int; arithmetic, even scaleb, would round.
     sign, parts, _exponent = Decimal(varint(unscaled)).as_tuple()
     return Decimal((sign, parts, -scale))
 
@@ -305,7 +306,7 @@ def counter_total(raw: bytes) -> int:
 
 
 def inet_text(raw: bytes) -> str:
-    """Return an address as text; IPv6 as RFC 5952 has it, IPv4 within IPv6 with dots."""
+    """Return an address as text; IPv6 as in RFC 5952, IPv4 mapped to IPv6 with dots."""
     address = ip_address(raw)
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return f"::ffff:{mapped}" if mapped else str(address)
@@ -376,7 +377,7 @@ def empty(raw: bytes) -> None:
 
 
 def _hashable(value: Value) -> Value:
-    """Return *value* made of tuples, which sets and keys need."""
+    """Return *value* made of tuples, as required in sets and keys."""
     if isinstance(value, list):
         return tuple(map(_hashable, value))
     if isinstance(value, dict):

@@ -1,9 +1,9 @@
-"""Cassandra's integers of variable length."""
+"""Cassandra's variable-length integers."""
 
 from typing import Final
 
 _EXTRA_MAX: Final = 8
-_BITS_PER_BYTE: Final = 7  # Of a value, until all eight extra bytes are there.
+_BITS_PER_BYTE: Final = 7  # Of a value, unless all eight extra bytes are used.
 
 
 def vint(value: int) -> bytes:
@@ -25,5 +25,5 @@ def signed_vint(value: int) -> bytes:
 
 
 def sized(content: bytes) -> bytes:
-    """Return *content* after its length."""
+    """Return *content* preceded by its length."""
     return vint(len(content)) + content
