@@ -1,1 +1,1 @@
-"""Decides when enough copies of a mutation agree, and hands out what was agreed."""
+"""Decides when enough copies of a mutation agree, and provides the agreed mutations."""

@@ -1,8 +1,8 @@
-"""Feeds the entries of one log after another to the splits a pump owns: the loop of the live path.
+"""Feeds the entries of one log after another to a pump's splits: the loop of the live path.
 
-An entry is framed, its first update's key gives the token and so the split, the raw bytes give the
-digest, agreement decides, and the copy that completes the agreement is kept raw in the split's
-`AgreedMutations`. Separate so that it can be compiled as one loop. For one thread.
+An entry is framed, its first update's key gives the token and thereby the split, the raw bytes give
+the digest, agreement decides, and the copy that completes the agreement is stored raw in the
+split's `AgreedMutations`. Separate so that it can be compiled as one loop. For one thread.
 """
 
 from array import array
@@ -19,17 +19,17 @@ from headrace.sources.cassandra.native.growable import Block
 from headrace.sources.cassandra.ring.replica_groups import Groups
 from headrace.sources.cassandra.schema.layout import Catalogue
 
-# Why an entry is skipped; indexes of `skipped`, per log.
+# Reasons to skip an entry; indexes of `skipped`, per log.
 SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
 _HALF, _LOW, _FILE = 0x8000_0000, 0xFFFF_FFFF, (1 << 48) - 1  # _FILE: see `manifest.file_of`.
 _GROUP = 64  # Entries whose look-ups overlap.
-_SPARE_MAX = 64  # Kept for their memory.
+_SPARE_MAX = 64  # Kept for reuse of their memory.
 _REASONS = 4
 _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER = 0, 1, 2, 3
 _KNOWN, _NEW = 1, 2  # Results.
 _NEVER = -(1 << 63)
 _HIGHEST, _LOWEST = (1 << 63) - 1, -(1 << 63)
-_TABLE_ID_BYTES, _HEAD_BYTES = 16, 40  # The latter always contains an entry's first table id.
+_TABLE_ID_BYTES, _HEAD_BYTES = 16, 40  # The head always contains an entry's first table id.
 _NAME_BASED = 3  # The UUID version of system tables' ids: made from their names.
 _UNKNOWN_MAX = 1000  # Distinct unknown table ids remembered for reports.
 _DATA_FIRST, _META_FIRST = 64 * 1024, 256
@@ -43,8 +43,8 @@ class AgreedMutations:
     """Agreed mutations of one split, raw, in the order of emission.
 
     Mutation i is data[start:end] with the numbers meta[i * AGREED_WIDTH:]: start, end, log slot,
-    segment, position, copies, messaging version, flags (`flags`: of all), number of the epoch,
-    and the halves of the digest.
+    segment, position, copies, messaging version, flags (`flags`: those of all), number of the
+    epoch, and the halves of the digest.
     """
 
     def __init__(self) -> None:
@@ -54,12 +54,13 @@ class AgreedMutations:
         self.meta_block = Block("q", constants.AGREED_WIDTH * _META_FIRST)
         self.meta = self.meta_block.view()
         self.count = self.size = self.flags = 0
-        # Of the first and the last: the record, and when it agreed; 0: others are here, too.
+        # Of the first and the last mutation: the record's number, and the time of agreement; 0:
+        # there are also others.
         self.first_number = self.last_number = 0
         self.first_ms = self.last_ms = 0
 
     def append(self, view: ops.View, start: int, end: int, *fields: int) -> None:
-        """Keep a copy of view[start:end]; *fields* is what else `add` takes."""
+        """Append a copy of view[start:end]; *fields* are the other arguments of `add`."""
         at = self.add(end - start, *fields)
         ops.copy(self.data, at, view, start, end)
         self.first_number = self.last_number = 0
@@ -76,7 +77,7 @@ class AgreedMutations:
         d0: int,
         d1: int,
     ) -> int:
-        """Return where in `data` its bytes go; *copies* is what `Agreement` said of it."""
+        """Return the position in `data` for its bytes; *copies* is the result of `Agreement`."""
         at = self.size
         flags = copies & ~constants.COPIES if copies > 0 else constants.LATE
         if at + length > len(self.data):
@@ -118,7 +119,7 @@ class AgreedMutations:
         self.data = _NO_DATA
         try:
             self.data_block.grow(size)
-        except BufferError:  # The encoder still has a view of what it encoded last, and reads only.
+        except BufferError:  # The encoder still has a read-only view of what it encoded last.
             kept, self.data_block = self.data_block.view(), Block("B", size)
             ops.copy(self.data_block.view(), 0, kept, 0, self.size)
         finally:
@@ -134,7 +135,7 @@ class AgreedMutations:
 
 
 class Routes:
-    """How the entries of each table of an epoch's catalogue are treated, by its index there."""
+    """The treatment of entries of each table of an epoch's catalogue, by its index there."""
 
     def __init__(self, catalogue: Catalogue, epoch: int) -> None:
         """Ignore all tables; *epoch* is the number stored with their agreed mutations."""
@@ -146,14 +147,14 @@ class Routes:
         self.selected: dict[bytes, int] = {}
 
     def treat(self, table: int, treatment: int, keyspace: int) -> None:
-        """Set how entries of catalogue table *table* are treated, and its keyspace's number."""
+        """Set the treatment of catalogue table *table*, and its keyspace's number."""
         self.treatment[table] = treatment
         self.keyspace[table] = keyspace
         if treatment == constants.SELECTED:
             self.selected[self.catalogue.tables[table].table_id.bytes] = keyspace
 
     def hidden(self, raw: bytes) -> int:
-        """Return the keyspace of a selected table whose id is in *raw*; -1 if there is none."""
+        """Return the keyspace of a selected table whose id is in *raw*; -1 without one."""
         for table_id, keyspace in self.selected.items():
             if table_id in raw:
                 return keyspace
@@ -161,20 +162,20 @@ class Routes:
 
 
 class Intake:
-    """The splits of a pump, how far each has come in each log, and the loop that feeds them.
+    """The splits of a pump, their progress in each log, and the loop that feeds them.
 
-    A log is known by its number in the job, `host`. A split that does not read a log has passed all
-    of it.
+    A log is identified by its number in the job, `host`. In a log that a split does not read, its
+    place is at the end.
     """
 
     def __init__(self, hosts: int, key: bytes, splits: int) -> None:
-        """*hosts* is how many logs there are; the ring is cut into *splits*.
+        """*hosts* is the number of logs; the ring is divided into *splits*.
 
         *key* is the 16 secret bytes of the digest.
         """
         self.hosts = hosts
         self.splits = splits
-        # Where the places of a split begin, host by host; -1: it is not owned.
+        # The start of the places of a split, host by host; -1: it is not owned.
         self.rows = memoryview(array("i", [-1] * splits))
         self.places = memoryview(array("q"))
         self.rows_free: list[int] = []
@@ -182,7 +183,7 @@ class Intake:
         self.book_tokens = memoryview(array("q", [_LOWEST] * max(1, hosts)))
         self.k0 = int.from_bytes(key[:8], "little")
         self.k1 = int.from_bytes(key[8:16], "little")
-        self.has_further = memoryview(bytearray(splits))  # Whether `further` has something.
+        self.has_further = memoryview(bytearray(splits))  # Whether `further` is set.
         self.further: list[FurtherRead | None] = [None] * splits
         self.agreements = [Agreement(Groups(0))] * splits
         self.comparers: list[ContentComparer | None] = [None] * splits
@@ -190,9 +191,9 @@ class Intake:
         self.agreed = [AgreedMutations()] * splits
         self.sequence = 0
         self.fullest = 0  # Mutations in the fullest `AgreedMutations`.
-        self.fresh: set[int] = set()  # Splits whose `AgreedMutations` has any.
-        self.now_ms = 0  # Since 1970, as of when the pump set it.
-        self.liveliest = 0  # The most records of a split, of those fed since the pump set it.
+        self.fresh: set[int] = set()  # Splits with mutations in their `AgreedMutations`.
+        self.now_ms = 0  # Since 1970, as the pump set it last.
+        self.liveliest = 0  # The most records of a split, among those fed since the pump reset it.
         self.waiting = 0
         self.notes = memoryview(array("q", bytes(8 * constants.NOTE_WORDS * _GROUP)))
         self.digests = memoryview(array("Q", bytes(16 * _GROUP)))
@@ -201,9 +202,9 @@ class Intake:
         self.unknown: dict[bytes, str] = {}
         self.held = 0  # Bytes of agreed mutations in all splits.
         # The sum of the positions of entries that were skipped, passed or given to a split, in the
-        # last run: what the framer found must be the same, modulo 2**64.
+        # last run: it must equal that of the framer, modulo 2**64.
         self.settled = 0
-        self.framed = 0  # Bytes of the entries that the last run was given.
+        self.framed = 0  # Bytes of the entries of the last run.
         self.receiving = memoryview(bytearray(max(1, self.hosts)))  # A stream, per host.
         self.incoming: list[Incoming | None] = [None] * self.hosts
         self.progress = memoryview(array("Q", [0] * max(1, self.hosts)))
@@ -211,7 +212,7 @@ class Intake:
     # ---- the fields of a place and of a note ----
 
     def _place(self, split: int, host: int) -> int:
-        """Return where a split's place in *host*'s log begins; -1: the split is not owned."""
+        """Return the start of a split's place in *host*'s log; -1: the split is not owned."""
         row = self.rows[split]
         return row + constants.PLACE_WORDS * host if row >= 0 else -1
 
@@ -224,7 +225,7 @@ class Intake:
     # ---- how far each split has come in each log ----
 
     def make_places(self, split: int) -> None:
-        """Let *split* have places, in logs that it does not read."""
+        """Create the places of *split*, in logs that it does not read."""
         if not self.rows_free:
             self._grow_places()
         self.rows[split] = self.rows_free.pop()
@@ -238,7 +239,7 @@ class Intake:
         self.rows[split] = -1
 
     def _grow_places(self) -> None:
-        """Make room for twice as many splits."""
+        """Allocate room for twice as many splits."""
         width = constants.PLACE_WORDS * max(1, self.hosts)
         size = len(self.places)
         places = memoryview(array("q", bytes(8 * max(width, 2 * size))))
@@ -247,9 +248,9 @@ class Intake:
         self.rows_free.extend(range(size, len(places), width))
 
     def assign(self, split: int, host: int, log_slot: int) -> None:
-        """Let *split* read *host*'s log from its start; *log_slot* is its number in the records.
+        """Make *split* read *host*'s log from its start; *log_slot* is its number in the records.
 
-        What was counted of it starts over.
+        Its count starts over.
         """
         place = self._place(split, host)
         self.places[place + constants.PLACE_LOG_SLOT] = log_slot
@@ -257,25 +258,25 @@ class Intake:
         self.resume_at(split, host, 0, 0)
 
     def unassign(self, split: int, host: int) -> None:
-        """Let *split* skip all of *host*'s log."""
+        """Make *split* skip all of *host*'s log."""
         self.resume_at(split, host, _HIGHEST, _HIGHEST)
 
     def resume_at(self, split: int, host: int, segment: int, position: int) -> None:
-        """Let *split* skip what *host*'s log holds up to this position (line 11)."""
+        """Make *split* skip *host*'s log up to this position (line 11)."""
         place = self._place(split, host)
         self.places[place + constants.PLACE_SEGMENT] = segment
         self.places[place + constants.PLACE_OFFSET] = position
 
     def read_of(self, split: int, host: int) -> int:
-        """Return how many entries of *host*'s log *split* has read since it has a log slot."""
+        """Return how many entries of *host*'s log *split* has read since it got a log slot."""
         return self.places[self._place(split, host) + constants.PLACE_READ]
 
     def keep_books(self, host: int, split: int, token: int) -> None:
-        """Let *split* count what belongs to no split in *host*'s log, by its place for *token*."""
+        """Make *split* count *host*'s entries without a split, by its place for *token*."""
         self.book_splits[host] = split
         self.book_tokens[host] = token
 
-    # ---- what the splits are fed ----
+    # ---- the input of the splits ----
 
     def begin_again(self) -> None:
         """Forget which log is furthest behind, since no split reads any."""
@@ -283,7 +284,7 @@ class Intake:
             self.progress[host] = 0
 
     def own(self, split: int, agreement: Agreement | None) -> None:
-        """Begin, or with None end, feeding *split*: from no log yet; see `assign`."""
+        """Start feeding *split*, or end it with None; it reads no log yet: see `assign`."""
         if self.rows[split] >= 0:
             self.held -= self.agreed[split].size
         self.clear_places(split)
@@ -296,11 +297,11 @@ class Intake:
             self.make_places(split)
 
     def count_on(self, split: int) -> None:
-        """Give new records higher numbers than those that *split* has: they are newer."""
+        """Give new records higher numbers than those of *split*: they are newer."""
         self.sequence = max(self.sequence, self.agreements[split].number)
 
     def read_further(self, split: int, further: FurtherRead | None) -> None:
-        """Let *split* also skip what *further* has; None: nothing more."""
+        """Make *split* also skip the entries in *further*; None: no more."""
         self.has_further[split] = further is not None
         self.further[split] = further
 
@@ -320,7 +321,7 @@ class Intake:
             agreed.clear()
             self.spare.append(agreed)
 
-    def run(  # noqa: PLR0913, PLR0917 (what to feed, and the bounds)
+    def run(  # noqa: PLR0913, PLR0917 (the input, and the limits)
         self,
         framer: Framer,
         host: int,
@@ -332,11 +333,11 @@ class Intake:
         """Feed entries, by *routes*, until a limit is reached.
 
         The limits: *bytes_max* read, *held_max* bytes in all splits, *mutations_max* agreed in one
-        of them. Returns what the framer found last: ENTRY when a bound stopped it, LIMIT or
-        FINISHED; or SCHEMA_CHANGE or UNKNOWN_TABLE, for the entry that the framer stands behind.
+        of them. Returns the last result of the framer: ENTRY after a limit, LIMIT or FINISHED; or
+        SCHEMA_CHANGE or UNKNOWN_TABLE, for the entry before the framer's position.
         """
         self.routes = routes
-        framer.defers = self.rows[self.book_splits[host]] < 0  # Who books a log tells its damage.
+        framer.defers = self.rows[self.book_splits[host]] < 0  # The books' split reports damage.
         before, self.settled = framer.found, 0
         begin, self.framed = framer.at - framer.beside, 0
         stop_at = framer.at + bytes_max
@@ -353,18 +354,18 @@ class Intake:
                     found = self._gather(framer, host, group, held_max - self.held, stop_at)
                 finally:  # Also the entries before one that cannot be framed.
                     self._decide(framer, host)
-        except CorruptSegmentError:  # What is before the damage is complete.
+        except CorruptSegmentError:  # The entries before the damage are complete.
             self._compare(framer, before, begin)
             raise
         if found == constants.UNKNOWN_TABLE:
-            self.settled += framer.at  # By `again`.
+            self.settled += framer.at  # See `again`.
         self._compare(framer, before, begin)
         return found
 
     def _compare(self, framer: Framer, before: int, begin: int) -> int:
-        """Find out whether each entry came that is in the bytes of this run, and went somewhere.
+        """Check that each entry in the bytes of this run was found, and was given to a split.
 
-        *before* is what the framer had found, *begin* where it was, without what it passed beside.
+        *before* is the framer's sum before the run, *begin* its position, without skipped bytes.
         """
         if framer.at - framer.beside - begin != self.framed:
             raise _miscount("the entries of the log are not all of its bytes", framer)
@@ -373,12 +374,13 @@ class Intake:
         return 0
 
     def _gather(self, framer: Framer, host: int, group: int, room: int, stop_at: int) -> int:
-        """Frame a *group* of entries that the window holds, and let memory fetch their records.
+        """Frame a *group* of entries in the window, and prefetch their records.
 
-        No entry of it begins at *stop_at* or behind.
+        No entry of it starts at or after *stop_at*.
 
-        A look-up misses the cache twice; asked for together, the misses of a group overlap. It ends
-        with the entry that goes beyond *room* bytes: a bound is passed by one mutation at most.
+        A look-up misses the cache twice; requested together, the misses of a group overlap. The
+        group ends with the entry that exceeds *room* bytes: a limit is exceeded by at most one
+        mutation.
         """
         self.waiting = 0
         room = min(room + framer.at, stop_at)
@@ -395,7 +397,7 @@ class Intake:
                 return constants.ENTRY
 
     def again(self, framer: Framer, host: int, routes: Routes) -> None:
-        """Route the entry that the last run stopped at, after its table was looked up."""
+        """Route the entry at which the last run stopped, after its table was looked up."""
         self.routes = routes
         self.waiting = self.settled = 0
         if self._route(framer, host) == constants.UNKNOWN_TABLE:
@@ -405,7 +407,7 @@ class Intake:
             raise _miscount("an entry was found in the log, and no split got it", framer)
 
     def _route(self, framer: Framer, host: int) -> int:
-        """Skip an entry, or add it to the group that is decided next."""
+        """Skip an entry, or add it to the group to decide next."""
         at = framer.start
         if framer.messaging >= constants.MESSAGING_60:
             at += 1
@@ -433,16 +435,16 @@ class Intake:
         return constants.ENTRY
 
     def _after_id(self, framer: Framer, at: int) -> int:
-        """Return where the partition key of the update at *at* is."""
+        """Return the position of the partition key of the update at *at*."""
         at += _TABLE_ID_BYTES
         if framer.messaging >= constants.MESSAGING_60:
             at = framer.after_vint(at)  # The schema epoch of 6.0.
         return at
 
     def _skip(self, framer: Framer, host: int, table: int, reason: int) -> None:
-        """Count an entry that belongs to no split, if it is new to the one that counts them.
+        """Count an entry without a split, if it is new to the split that counts them.
 
-        *table* is the first that it changes, in the catalogue; -1: an unknown one.
+        *table* is the first table that it changes, in the catalogue; -1: an unknown one.
         """
         if table >= 0 and self.routes.treatment[table] == constants.SELECTED:
             raise _miscount("an entry of a delivered table was about to be skipped", framer)
@@ -453,7 +455,7 @@ class Intake:
             self.skipped[host * _REASONS + reason] += 1
 
     def _note(self, framer: Framer, host: int, keyspace: int, at: int) -> None:
-        """Add an entry to the group, unless its split is not ours or has seen it (line 11)."""
+        """Add an entry to the group, unless its split is not ours or has read it (line 11)."""
         length = framer.vint(at)
         at = framer.behind
         if length < 0 or at + length > framer.end:
@@ -481,7 +483,7 @@ class Intake:
 
     def _was_read(self, framer: Framer, split: int, host: int, token: int) -> int:
         further = self.further[split]
-        assert further is not None  # noqa: S101 (`further` has something)
+        assert further is not None  # noqa: S101 (`further` is set)
         return further.has_seen(host, token, framer.segment_id, framer.at)
 
     def _has_seen(self, place: int, segment: int, position: int) -> int:
@@ -501,7 +503,7 @@ class Intake:
         self.waiting += 1
 
     def _decide(self, framer: Framer, host: int) -> None:
-        """Digest the group's entries and let the splits decide about them, in log order."""
+        """Hash the group's entries and let the splits decide about them, in log order."""
         ops.siphash_all(
             framer.window,
             self.notes,
@@ -578,7 +580,7 @@ class Intake:
     ) -> int:
         """Publish the suspect unless its content is known (line 17).
 
-        Nothing of it can be when all of it was written after what was published of its token.
+        It is new if all of it was written after everything published of its token.
         """
         start, end = self._noted(i, constants.NOTE_START), self._noted(i, constants.NOTE_END)
         position = self._noted(i, constants.NOTE_POSITION)
@@ -597,7 +599,7 @@ class Intake:
         return agreement.publish(slot, log_slot, framer.segment_id, position, end - start)
 
     def receive(self, host: int, incoming: Incoming | None) -> None:
-        """Ask *incoming* which entries of *host* may be a stream's; None: it receives none."""
+        """Set *incoming*, which knows the streams that *host* receives; None: no stream."""
         self.receiving[host] = incoming is not None
         self.incoming[host] = incoming
 
@@ -611,22 +613,22 @@ class Intake:
         return 0 if before == _NEVER or self._is_newer(framer, start, end, before) else 1
 
     def _is_newer(self, framer: Framer, start: int, end: int, newest: int) -> int:
-        """Say whether all of an entry was written after *newest*; one that is unfit counts so."""
+        """Return whether all of an entry was written after *newest*; 1 if it cannot be parsed."""
         self.newest = newest
         cutter = self.routes.cutter
         try:
             cutter.cut(framer.window, start, end, framer.messaging)
-        except BadMutationError:  # The encoder raises this again, and quarantines it.
+        except BadMutationError:  # The encoder raises this again, and quarantines the entry.
             return 1
         cutter.span()
         self.newest = cutter.newest
         return 1 if cutter.oldest > newest else 0
 
     def _pass_over(self, framer: Framer, host: int, at: int, updates: int) -> int:
-        """Pass over an entry whose first table is unknown; say when its id was never asked about.
+        """Skip an entry whose first table is unknown. Return whether its id needs a look-up.
 
-        If it can hold a selected table behind that, it goes the way of that table's entries: its
-        bytes are kept when they cannot be cut.
+        If it may contain a selected table after that, it is treated like that table's entries: its
+        bytes are kept if they cannot be parsed.
         """
         framer.check()
         table_id = ops.take(framer.window, at, min(at + _TABLE_ID_BYTES, framer.end))

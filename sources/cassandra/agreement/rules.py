@@ -1,7 +1,7 @@
-"""When enough copies agree: the records of one split and the rules that they follow.
+"""Decides when enough copies agree: the records of one split and their rules.
 
-An entry costs no Python object: records are rows of a flat table, and a look-up goes by open
-addressing over the digest. It does no I/O and reads no clock: entries and split time are passed in.
+An entry costs no Python object: records are rows of a flat table, and a look-up uses open
+addressing by the digest. It does no I/O and reads no clock: entries and split time are arguments.
 "Line n" cites the rules in docs/agreement.md. For one thread.
 """
 
@@ -14,7 +14,7 @@ from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.native.growable import Block
 from headrace.sources.cassandra.ring.replica_groups import Groups
 
-PIECE_WORDS = 32 * 1024 - 64  # Of a stored piece: sealed it has at most 256 KiB, with any content.
+PIECE_WORDS = 32 * 1024 - 64  # Of a stored piece: sealed, it has at most 256 KiB, with any content.
 # The counters for the entries of a host.
 HOST_FATES = ("first", "counted", "surplus", "repeat")
 _HOST_COUNTERS = 4
@@ -22,11 +22,11 @@ _FIRST, _COUNTED, _SURPLUS, _REPEAT = 0, 1, 2, 3
 # Words of an assumption.
 _ASSUMED_WORDS = 4
 _ASSUMED_HOST, _ASSUMED_UNTIL, _ASSUMED_FROM, _ASSUMED_TO = 0, 1, 2, 3
-# Flags in META; what else is in it: see `constants`.
+# Flags in META; for its other parts see `constants`.
 _DIRTY, _PERSISTED, _SHARED, _CHECKED = 0x100, 0x200, 0x400, 0x800
 _STREAMED, _NO_REPLICA = 1 << 54, 1 << 55
 _STORED_BITS = 0xFF_FFFF_0000_00FF  # The part of META that is stored.
-# Literals: C would shift the constants as numbers of 32 bits.
+# Literals: C would shift the constants as 32-bit numbers.
 _GROUP_MASK, _HOST_MASK = 0xFFFF << 16, 0x3F << 48
 _HOSTS_MAX = 64
 _ONE = 1  # As wide as a word.
@@ -35,19 +35,19 @@ _LOW32 = 0xFFFF_FFFF
 _MASK64 = 0xFFFF_FFFF_FFFF_FFFF
 _SIGN = 1 << 63
 _NOT_LOOKED = (1 << 63) - 1  # As the newest write time of a token: not looked up yet.
-_ROOM_FIRST = 128  # Grows soon where there is more; many splits have nothing.
-# The type of each table's items and how many a record has: words, links, newest, slots, heads.
+_ROOM_FIRST = 128  # Grows soon if needed; many splits are empty.
+# The type of each table's items and their number per record: words, links, newest, slots, heads.
 _TABLES = (("Q", constants.RECORD_WORDS), ("i", 1), ("q", 1), ("I", 2), ("I", 2))
 RECORD_BYTES = sum(items * array(code).itemsize for code, items in _TABLES)  # Of memory.
 # The view of a table while its block grows.
 _NO_WORDS, _NO_LINKS, _NO_TIMES, _NO_PLACES = (memoryview(array(code)) for code in "QiqI")
-_AHEAD = 8  # Records whose places are fetched before they are needed.
+_AHEAD = 8  # Records whose places are prefetched.
 
 
 class Agreement:
     """The records of one split and their rules (lines 11-20, 22-25).
 
-    `number` is the last record's number.
+    `number` is that of the last record.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -57,20 +57,20 @@ class Agreement:
         self.number = 0
         self.live = 0
         self.pending = 0
-        self.touched = 0  # The number of the record that was observed last.
-        self.suspect = -1  # The slot that constants.SUSPECT speaks of.
+        self.touched = 0  # The number of the last observed record.
+        self.suspect = -1  # The slot for constants.SUSPECT.
         self.streamed = 0  # Whether its node received a stream when the next entry was logged.
         self.hosts = memoryview(array("q", bytes(8 * _HOST_COUNTERS * max(1, groups.hosts))))
-        # Host, until when in split time, first place on the ring and the one behind: mutations born
-        # before count as logged by that host (line 21).
+        # Host, end in split time, first place on the ring and the one behind: mutations born before
+        # count as logged by that host (line 21).
         self.assumed = memoryview(array("Q", [0]))
-        self.assumes = 0  # Words of it.
+        self.assumes = 0  # Its number of words.
         self.agreed = 0
         self.emitted = memoryview(array("Q", [0, 0]))  # The sum of the digests: `take_emitted`.
-        # The digest of the record that was published last: a copy may have completed another one.
+        # The digest of the last published record: a copy may have completed another one.
         self.named0 = self.named1 = 0
-        # Sums of the first halves of digests: of what it was given, added by the caller of
-        # `observe`, and of the records under which it was counted, from these records.
+        # Sums of the first halves of digests: of the given entries, added by the caller of
+        # `observe`, and of the records under which they were counted, from these records.
         self.given_sum = self.counted_sum = 0
         self.expired = 0
         self.not_replica = 0
@@ -79,24 +79,23 @@ class Agreement:
         self.reencoded = 0
         self.overflowed = 0
         self.memory_shortened = 0
-        self.forgotten_incomplete = 0  # Before all copies had come: a later one comes again (36).
+        self.forgotten_incomplete = 0  # Before all copies arrived: a later one is repeated (36).
         self._make_table()
 
     def _make_table(self) -> None:
         self.room = _ROOM_FIRST
         # `slots` finds a record by its digest. Records of one token are linked: `heads` finds the
-        # last one, `links` lead to the others. Both have a record's slot + 1, and above it as many
-        # bits of what is searched as there is room for, so that few records, each far away in
-        # memory, are touched without success; 0 is none. `newest` is, of a head, the newest write
-        # time in what was published of its token.
+        # last one, `links` lead to the others. Both have a record's slot + 1, and in the bits above
+        # as much of the search key as fits, so that few distant records are touched without
+        # success; 0 is none. `newest` is, for a head, the newest write time published of its token.
         self.blocks = [Block(code, items * self.room) for code, items in _TABLES]
         self._view()
-        # Who may write rows must not choose where tokens stand.
+        # Writers of rows must not be able to choose the places of tokens.
         self.salt = int.from_bytes(os.urandom(8), "little") | 1
-        self.used = 0  # Slots ever taken; beyond it the table is untouched.
-        self.likely = -1  # What `fetch_record` returned for the next digest.
+        self.used = 0  # Slots ever used; beyond it the table is untouched.
+        self.likely = -1  # The result of `fetch_record` for the next digest.
         self.vacant = 0
-        self.indexed = 1  # How often the indexes were made: so old a place in them is.
+        self.indexed = 1  # The version of the indexes, and so of places in them.
         self.free = 0  # First free slot + 1, linked through constants.LOCATIONS.
         self.locs = memoryview(array("q", bytes(8 * constants.LOCATION_WORDS * self.room)))
         self.locs_used = 0
@@ -169,12 +168,12 @@ class Agreement:
         position: int,
         length: int,
     ) -> int:
-        """Take one entry of *host*; return 0, or how many copies justify emitting it now.
+        """Observe one entry of *host*. Return 0, or the number of copies that justify emitting it.
 
-        constants.ASSUMED is added where more were assumed. A negative number is the same for a
-        mutation that had expired: it is emitted as late. With constants.SUSPECT the caller compares
-        what the entry says, and calls `publish` or `know` for the slot `suspect` before the next
-        entry.
+        constants.ASSUMED is added if copies were assumed. A negative number is the same for a
+        mutation that had expired: it is emitted as late. After constants.SUSPECT the caller
+        compares the content of the entry, and calls `publish` or `know` for the slot `suspect`
+        before the next entry.
         """
         bit = _ONE << host
         slot = self._find_likely(d0, d1)
@@ -202,7 +201,7 @@ class Agreement:
         if kind == constants.PENDING:  # Line 16, by kind.
             self._count(own, host, _COUNTED)
             self._remove_flags(slot, _CHECKED)
-            if not self.streamed:  # One that was written here makes it no stream's.
+            if not self.streamed:  # An entry written here means it is not a stream's.
                 self._remove_flags(slot, _STREAMED)
             return self._decide(slot, host, segment, position, length)
         if kind == constants.EXPIRED_DROPPED:
@@ -222,7 +221,7 @@ class Agreement:
         return 0
 
     def _joined_to(self, slot: int, bit: int) -> int:
-        """Count a copy for the record that its own was joined to, if that may be published."""
+        """Count a copy for the record that its own was joined to, if that can be published."""
         other = self._other(slot)
         if other < 0:
             return slot
@@ -238,11 +237,11 @@ class Agreement:
         return other
 
     def _other(self, slot: int) -> int:
-        """Return the record that a joined one leads to; -1 if it is forgotten."""
+        """Return the record that a joined one refers to; -1 if it is forgotten."""
         return self._find(self._field(slot, constants.BORN), self._field(slot, constants.LOCATIONS))
 
     def _decide(self, slot: int, host: int, segment: int, position: int, length: int) -> int:
-        """Publish a pending record whose level is met (line 17), or keep where its copy lies."""
+        """Publish a pending record whose level is met (line 17), or store the place of its copy."""
         copies = self._met(slot)
         meta = self._field(slot, constants.META)
         if copies == 0 or meta & (_SHARED | _STREAMED):
@@ -261,7 +260,7 @@ class Agreement:
         self.agreed += 1
 
     def _met(self, slot: int) -> int:
-        """Return the distinct hosts seen if the level is satisfied, else 0 (line 3)."""
+        """Return the number of distinct hosts seen if the level is met, else 0 (line 3)."""
         group = self._group(slot)
         seen = self._field(slot, constants.SEEN)
         if self.groups_table.met(group, seen):
@@ -269,7 +268,7 @@ class Agreement:
         return self._met_assuming(slot) if self.assumes else 0
 
     def _met_assuming(self, slot: int) -> int:
-        """Do the same for a pending record with the copies that are assumed (line 21)."""
+        """Do the same for a pending record, including the assumed copies (line 21)."""
         seen = self._field(slot, constants.SEEN)
         assumed = seen
         place = (self._field(slot, constants.TOKEN) >> 32) ^ _HALF
@@ -287,17 +286,17 @@ class Agreement:
         return ops.popcount(seen) | constants.ASSUMED
 
     def assume(self, parts: list[tuple[int, int, int, int]]) -> None:
-        """Count hosts for pending mutations whose copies may have been in *parts* that are gone.
+        """Count hosts for pending mutations whose copies may have been in *parts* that are lost.
 
-        Each is a host, the split time before which they were born, and the places on the ring that
-        it is said of: the first, and the one behind.
+        Each is a host, the split time before which they were born, and the affected places on the
+        ring: the first, and the one behind.
         """
         words = [word for part in parts for word in part]
         self.assumes = len(words)
         self.assumed = memoryview(array("Q", words))
 
     def counted(self, host: int) -> list[int]:
-        """Return what became of the entries of *host*, in the order of `HOST_FATES`."""
+        """Return the counts of the entries of *host* by fate, in the order of `HOST_FATES`."""
         first = host * _HOST_COUNTERS
         return list(self.hosts[first : first + _HOST_COUNTERS])
 
@@ -322,10 +321,10 @@ class Agreement:
         return 1 if self.split_time_ms >= self._field(slot, constants.BORN) + wait else 0
 
     def forgets_in(self, memory: int, complete: int) -> int:
-        """Return in how many ms of split time `forget_old` forgets the first of the records.
+        """Return in how many ms of split time `forget_old` forgets the first record.
 
         It is 0 if it does now. A record that is new, or published meanwhile, is kept longer than
-        *memory* or *complete* from now, which are those of `forget_old`: no more is returned.
+        *memory* or *complete* from now, the arguments of `forget_old`: the result is never larger.
         """
         left = min(memory, complete)
         for slot in range(self.used if self.live else 0):
@@ -340,7 +339,7 @@ class Agreement:
         return left
 
     def _outlived(self, slot: int, kept: int, is_complete: int) -> int:
-        """Return whether a record is so old that it is forgotten (line 23)."""
+        """Return whether a record is old enough to be forgotten (line 23)."""
         since = self._field(slot, constants.LAST if is_complete else constants.SINCE)
         return 1 if self.split_time_ms >= since + kept else 0
 
@@ -349,19 +348,19 @@ class Agreement:
         return [slot for slot in slots if self.is_ready(slot)]
 
     def copies(self, slot: int) -> int:
-        """Return what `observe` says of an emission: hosts seen, with ASSUMED or EXPIRED."""
+        """Return the result of `observe` for an emission: hosts seen, with ASSUMED or EXPIRED."""
         met = self._met(slot)
         seen = ops.popcount(self._field(slot, constants.SEEN))
         return met if met > 0 else seen | constants.EXPIRED
 
     def publish(self, slot: int, host: int, segment: int, position: int, length: int) -> int:
-        """Publish a pending record with the bytes of one copy; return its copies."""
+        """Publish a pending record with the bytes of one copy. Return its copies."""
         copies = self._met(slot)
         self._agree(slot, host, segment, position, length)
         return copies
 
     def expire(self, slot: int) -> None:
-        """Let a pending record become EXPIRED_DROPPED; no replica's copy is booked apart (13)."""
+        """Make a pending record EXPIRED_DROPPED; one of no replica is booked separately (13)."""
         self._become(slot, constants.EXPIRED_DROPPED)
         self._mark(slot)
         self.pending -= 1
@@ -374,23 +373,23 @@ class Agreement:
     def publish_expired(
         self, slot: int, host: int, segment: int, position: int, length: int
     ) -> None:
-        """Let a pending record become EXPIRED_PUBLISHED with the bytes of one copy."""
+        """Make a pending record EXPIRED_PUBLISHED with the bytes of one copy."""
         self._become_published(slot, constants.EXPIRED_PUBLISHED, host, segment, position, length)
         self._mark(slot)
         self.pending -= 1
         self.expired_published += 1
 
-    # ---- other bytes for the same content (lines 17, 19) ----
+    # ---- the same content in other bytes (lines 17, 19) ----
 
     def newest_published(self, slot: int) -> int:
-        """Return the newest write time in what was published of the slot's token.
+        """Return the newest write time published of the slot's token.
 
-        The largest 64-bit number stands for "not known", the smallest for "nothing".
+        The largest 64-bit number means "unknown", the smallest "nothing".
         """
         return self.newest[self.head(slot)]
 
     def learn_newest(self, slot: int, timestamp: int) -> None:
-        """Set the newest write time in what was published of the slot's token."""
+        """Set the newest write time published of the slot's token."""
         self.newest[self.head(slot)] = timestamp
 
     def number_of(self, slot: int) -> int:
@@ -398,7 +397,7 @@ class Agreement:
         return self._field(slot, constants.NUMBER)
 
     def is_ready(self, slot: int) -> bool:
-        """Return whether a record may be published: one that may be streamed only when compared."""
+        """Return whether a record may be published; a possible stream's only when compared."""
         meta = self._field(slot, constants.META)
         if self._kind(slot) != constants.PENDING or meta & (_STREAMED | _CHECKED) == _STREAMED:
             return False
@@ -417,7 +416,7 @@ class Agreement:
     def published_of_token(self, slot: int) -> list[int]:
         """Return the records of the slot's token that were published, the last one first.
 
-        While `indexed` is what it was none of them is forgotten.
+        None of them is forgotten while `indexed` does not change.
         """
         found = []
         other = self.head(slot)
@@ -436,11 +435,11 @@ class Agreement:
         return 1 if meta & (_SHARED | _STREAMED) and not meta & _CHECKED else 0
 
     def check(self, slot: int) -> None:
-        """Note that a pending record was compared; it is again when it gets another copy."""
+        """Note that a pending record was compared; another copy requires it again."""
         self._add_flags(slot, _CHECKED)
 
     def know(self, slot: int) -> None:
-        """Let a pending record become CONTENT_KNOWN: all its content was published."""
+        """Make a pending record CONTENT_KNOWN: all its content was published."""
         self._become(slot, constants.CONTENT_KNOWN)
         self._mark(slot)
         self.pending -= 1
@@ -451,7 +450,7 @@ class Agreement:
         return self._flags(slot, _STREAMED) != 0
 
     def leave_out(self, slot: int) -> None:
-        """Let a pending record become CONTENT_KNOWN, booked as filtered: it is not delivered."""
+        """Make a pending record CONTENT_KNOWN, booked as filtered: it is not delivered."""
         self._become(slot, constants.CONTENT_KNOWN)
         self._mark(slot)
         self.pending -= 1
@@ -483,7 +482,7 @@ class Agreement:
         self.reencoded += 1
 
     def forget_old(self, memory: int, complete: int) -> int:
-        """Forget by age, in ms of split time, and return how many were dropped (line 23).
+        """Forget records by age, in ms of split time. Return how many were dropped (line 23).
 
         *memory* is M and *complete* is C: how long incomplete and complete records are kept.
         """
@@ -517,7 +516,7 @@ class Agreement:
         return dropped
 
     def _forget_oldest(self, complete_only: int) -> int:
-        """Drop the older half, by number, of what may be dropped; 0 if nothing may."""
+        """Drop the older half, by number, of the droppable records; 0 if there are none."""
         lowest = self.number
         highest = 0
         for slot in range(self.used):
@@ -539,7 +538,7 @@ class Agreement:
 
     def _may_go(self, slot: int, complete_only: int) -> int:
         kind = self._kind(slot)
-        if kind in (constants.FREE, constants.PENDING):  # Line 22: pending never goes here.
+        if kind in (constants.FREE, constants.PENDING):  # Line 22: pending records never go here.
             return 0
         if complete_only:
             return 0 if kind == constants.EXPIRED_DROPPED else self._complete(slot)
@@ -553,16 +552,16 @@ class Agreement:
         return self.groups_table.expected[self._group(slot)]
 
     def _leads_on(self, slot: int) -> int:
-        """Return whether later copies in these bytes count for another record."""
+        """Return whether later copies with these bytes count for another record."""
         if self._kind(slot) != constants.JOINED:
             return 0
         other = self._other(slot)
         return 1 if other >= 0 and self._has_locations(other) else 0
 
     def unpublished(self, host: int, most: int) -> dict[int, list[tuple[int, int]]]:
-        """Return where copies of pending and expired records lie in the log of *host* (34).
+        """Return the places of copies of pending and expired records in the log of *host* (34).
 
-        By segment: position and length of each copy, of no more than *most* copies in one.
+        By segment: position and length of each copy, for at most *most* copies in one.
         """
         found: dict[int, list[tuple[int, int]]] = {}
         for slot in range(self.used):
@@ -595,7 +594,7 @@ class Agreement:
     def overflow(self, slots: list[int]) -> None:
         """Forget pending records whose bytes are safe elsewhere (line 25)."""
         for slot in slots:
-            for other in self.joined(slot):  # A copy in these bytes starts over, too.
+            for other in self.joined(slot):  # A copy with these bytes starts over, too.
                 self._free(other)
             self.pending -= 1
             self.overflowed += 1
@@ -604,14 +603,14 @@ class Agreement:
             self._reindex()
 
     def identity(self, slot: int) -> tuple[int, int, int]:
-        """Return a record's digest as two words, and how many distinct hosts logged it."""
+        """Return a record's digest as two words, and the number of hosts that logged it."""
         copies = ops.popcount(self._field(slot, constants.SEEN))
         return self._field(slot, constants.D0), self._field(slot, constants.D1), copies
 
     # ---- the table of records ----
 
     def fetch_slot(self, d0: int) -> None:
-        """Begin to load the part of the index where the search for a digest starts."""
+        """Prefetch the part of the index where the search for a digest starts."""
         ops.prefetch_index(self.slots, d0 & (2 * self.room - 1))
 
     def _fetch_head(self, token: int, keyspace: int) -> None:
@@ -619,9 +618,9 @@ class Agreement:
         ops.prefetch_index(self.heads, at)
 
     def fetch_record(self, d0: int, token: int, keyspace: int) -> int:
-        """Begin to load a digest's record, or where a new one is linked.
+        """Prefetch a digest's record, or the place of a new one.
 
-        Returns what `likely` may be when that digest is looked for: where the search ended.
+        Returns a value for `likely` when that digest is looked up: the end of the search.
         """
         mask = 2 * self.room - 1
         at = self._search(d0, d0 & mask)
@@ -633,16 +632,16 @@ class Agreement:
         return self.indexed << 32 | at
 
     def _find_likely(self, d0: int, d1: int) -> int:
-        """Return what `_find` does; the search continues where `likely` says that it stood.
+        """Return the result of `_find`; the search continues at `likely`.
 
-        How long a search is not a processor foresees, so one for each entry is enough.
+        The processor cannot predict the length of a search, so one per entry is enough.
         """
         at = self.likely & _LOW32 if self.likely >> 32 == self.indexed else d0 & (2 * self.room - 1)
         self.likely = -1
         return self._find_from(at, d0, d1)
 
     def _find(self, d0: int, d1: int) -> int:
-        """Return a digest's slot; -1 for none, and then `vacant` is where in `slots` it goes."""
+        """Return a digest's slot; -1 for none, and then `vacant` is its place in `slots`."""
         return self._find_from(d0 & (2 * self.room - 1), d0, d1)
 
     def _find_from(self, at: int, d0: int, d1: int) -> int:
@@ -657,7 +656,7 @@ class Agreement:
         return -1
 
     def _search(self, d0: int, at: int) -> int:
-        """Return where, from *at* on, `slots` may have a digest, or has nothing."""
+        """Return the next place from *at* where `slots` may have a digest, or is empty."""
         mask = 2 * self.room - 1
         tag = d0 >> 32 & ~mask
         found = self.slots[at]
@@ -667,16 +666,16 @@ class Agreement:
         return at
 
     def _new(self, d0: int, d1: int, keyspace: int, group: int, token: int) -> int:
-        """Add a pending record born now, of what was just looked for, and return its slot."""
+        """Add a pending record born now, for the digest just looked up. Return its slot."""
         if self.free:
             slot = self.free - 1
             self.free = self._field(slot, constants.LOCATIONS)
-            # The next one's row is far away, too: this one's alone would be waited for.
+            # Also the next one's row, which is distant, too: a single prefetch would be waited for.
             ops.prefetch_record(self.words, (self.free - 1) * constants.RECORD_WORDS)
         else:
             if self.used == self.room:
                 self._grow()
-                self._find(d0, d1)  # What is vacant now.
+                self._find(d0, d1)  # The vacant place now.
             slot = self.used
             self.used += 1
         self.live += 1
@@ -695,13 +694,13 @@ class Agreement:
         self.newest[slot] = _NOT_LOOKED
         self._index(slot, self.vacant)
         self._link(slot)
-        # One that was alone may have been published since someone looked.
+        # A single record may have been published since the last look.
         if self.links[slot] >= 0 and self.links[self.links[slot]] >= 0:
             self.newest[slot] = self.newest[self.links[slot]]
         return slot
 
     def _index(self, slot: int, at: int) -> None:
-        """Let the search for a record's digest, which comes by *at*, find it."""
+        """Enter a record into the index of digests, from *at* on."""
         mask = 2 * self.room - 1
         while self.slots[at]:
             at = (at + 1) & mask
@@ -712,7 +711,7 @@ class Agreement:
         return ((token ^ keyspace) * self.salt) & _MASK64
 
     def _head_place(self, token: int, keyspace: int) -> int:
-        """Return where the head of a token stands among `heads`, or would."""
+        """Return the place of the head of a token in `heads`, existing or not."""
         mask = 2 * self.room - 1
         hashed = self._hash(token, keyspace)
         at = hashed >> 32 & mask
@@ -745,13 +744,13 @@ class Agreement:
         self.heads[at] = (self._hash(token, keyspace) & _LOW32 & ~mask) | (slot + 1)
 
     def head(self, slot: int) -> int:
-        """Return the last record of the slot's token, which stands for all of them."""
+        """Return the last record of the slot's token, which represents all of them."""
         keyspace = self._keyspace(slot)
         at = self._head_place(self._field(slot, constants.TOKEN), keyspace)
         return (self.heads[at] & (2 * self.room - 1)) - 1
 
     def _free(self, slot: int) -> None:
-        """Forget a record that the index still leads to: `_reindex` must follow."""
+        """Forget a record that is still in the index: `_reindex` must follow."""
         if self.links[slot] >= 0:
             self._hand_over(slot)
         if self._flags(slot, _PERSISTED):
@@ -763,7 +762,7 @@ class Agreement:
         self.live -= 1
 
     def _hand_over(self, slot: int) -> None:
-        """Let another record be the head of a token: what is known of the token outlives this."""
+        """Make another record the head of a token: facts about the token outlive this one."""
         keyspace = self._keyspace(slot)
         at = self._head_place(self._field(slot, constants.TOKEN), keyspace)
         if self.heads[at] & (2 * self.room - 1) == slot + 1:
@@ -775,7 +774,7 @@ class Agreement:
                 self.heads[at] += other - slot
 
     def _reindex(self) -> None:
-        """Make the indexes again: once for many records is less than once for each."""
+        """Rebuild the indexes: once for many records costs less than once for each."""
         self.indexed += 1
         for i in range(2 * self.room):
             self.slots[i] = self.heads[i] = 0
@@ -826,7 +825,7 @@ class Agreement:
     def _become_published(  # noqa: PLR0913, PLR0917 (a copy, field by field)
         self, slot: int, kind: int, host: int, segment: int, position: int, length: int
     ) -> None:
-        """Become one of the two published kinds, and keep where the copy lies."""
+        """Become one of the two published kinds, and store the place of the copy."""
         self._become(slot, kind)
         self._remove_flags(slot, _HOST_MASK)
         self._add_flags(slot, host << constants.HOST_SHIFT)
@@ -837,7 +836,7 @@ class Agreement:
         ops.add_digest(self.emitted, 0, self.words, slot * constants.RECORD_WORDS + constants.D0)
 
     def take_emitted(self, split: str) -> int:
-        """Return the sum of the digests that were published since the last call, modulo 2**128.
+        """Return the sum of the digests published since the last call, modulo 2**128.
 
         Raises:
             MiscountError: an entry was counted, but not as a copy of its own record.
@@ -851,7 +850,7 @@ class Agreement:
         return low | high << 64
 
     def _mark(self, slot: int) -> None:
-        """Note that the record differs from what the last snapshot holds."""
+        """Note that the record differs from the last snapshot."""
         if not self._flags(slot, _DIRTY):
             self._add_flags(slot, _DIRTY)
             if self.dirty_count == len(self.dirty):
@@ -859,13 +858,13 @@ class Agreement:
             self.dirty[self.dirty_count] = slot
             self.dirty_count += 1
 
-    def _grow_dirty(self) -> None:  # Apart: a view among a function's variables costs each call.
+    def _grow_dirty(self) -> None:  # Separate: a view among a function's variables costs each call.
         dirty = memoryview(array("i", bytes(8 * len(self.dirty))))
         dirty[: self.dirty_count] = self.dirty
         self.dirty = dirty
 
     def regroup(self, groups: Groups) -> None:
-        """Use *groups*: other replicas hold the tokens now."""
+        """Use *groups*: the tokens have other replicas now."""
         self.groups_table = groups
         for slot in range(self.used):
             if self._kind(slot) != constants.FREE:
@@ -874,7 +873,7 @@ class Agreement:
                 self._remove_flags(slot, _GROUP_MASK)
                 self._add_flags(slot, group << constants.GROUP_SHIFT)
 
-    # ---- where copies lie ----
+    # ---- the places of copies ----
 
     def _locate(self, slot: int, host: int, segment: int, position: int, length: int) -> None:
         loc = self.locs_free
@@ -895,7 +894,7 @@ class Agreement:
         self._set_field(slot, constants.LOCATIONS, loc)
 
     def _has_locations(self, slot: int) -> int:
-        """Say whether a record's last word leads to locations, as long as its bytes are needed."""
+        """Return whether a record's last word refers to locations, while its bytes are needed."""
         kind = self._kind(slot)
         return 1 if kind == constants.PENDING or kind == constants.EXPIRED_DROPPED else 0  # noqa: PLR1714
 
@@ -914,7 +913,7 @@ class Agreement:
             loc = following
 
     def locations(self, slot: int) -> list[tuple[int, int, int, int]]:
-        """Return where copies lie, the newest first; of a published record the one published."""
+        """Return the places of copies, the newest first; for a published record, one."""
         found = []
         kind = self._kind(slot)
         if kind in (constants.PUBLISHED, constants.EXPIRED_PUBLISHED):
@@ -936,18 +935,18 @@ class Agreement:
             loc = self._location(loc, constants.LOCATION_NEXT)
         return found
 
-    # ---- rows, as the table is stored ----
+    # ---- rows, as stored ----
 
     def changed_rows(self) -> bytes:
         """Return the records changed or dropped since the last call, as rows of 64-bit words.
 
-        A row is ten words as in the table (kind FREE: dropped). Of a record that has locations the
-        last is their number, and four words for each follow. Clears what it returned.
+        A row is ten words as in the table (kind FREE: dropped). For a record with locations, the
+        last is their number, and four words for each follow. Clears the changes.
         """
         return b"".join(self.changed_pieces(PIECE_WORDS))
 
     def changed_pieces(self, words_max: int) -> list[bytes]:
-        """Return the same in pieces of at most *words_max* words, which go in this order."""
+        """Return the same in pieces of at most *words_max* words, in order."""
         pieces: list[bytes] = []
         rows = self.scratch
         words_max = min(words_max, len(rows))
@@ -963,14 +962,14 @@ class Agreement:
             at += constants.RECORD_WORDS
         for i in range(self.dirty_count):
             slot = self.dirty[i]
-            # A slot freed and taken again is listed twice; the first visit clears it.
+            # A slot freed and reused is listed twice; the first visit clears it.
             if self._flags(slot, _DIRTY):
                 self._remove_flags(slot, _DIRTY)
                 size = self._row_size(slot)
                 if at and at + size > words_max:
                     pieces.append(bytes(rows[:at]))
                     at = 0
-                if size > len(rows):  # It has been joined by very many.
+                if size > len(rows):  # Very many were joined to it.
                     rows = self.scratch = Block("Q", size).view()
                 at = self._write_row(at, slot)
         self.dirty_count = 0
@@ -984,9 +983,9 @@ class Agreement:
         return self.dirty_count + self.dropped_count > 0
 
     def touch(self, first: int, parts: int) -> int:
-        """Take one of *parts* of all slots as changed, from *first* on; return the next one.
+        """Mark one of *parts* of all slots as changed, from *first* on. Return the next one.
 
-        0 says that the last one is among them.
+        0 means that the last one is included.
         """
         last = min(first + max(1, self.used // parts), self.used)
         for slot in range(first, last):
@@ -1003,7 +1002,7 @@ class Agreement:
         return size
 
     def _write_row(self, at: int, slot: int) -> int:
-        """Write a record to `scratch`: to hand over a view costs as much as a row."""
+        """Write a record to `scratch`: passing a view costs as much as a row."""
         self._add_flags(slot, _PERSISTED)
         for i in range(constants.RECORD_WORDS):
             self.scratch[at + i] = self._field(slot, i)
@@ -1023,12 +1022,12 @@ class Agreement:
         return end
 
     def restore(self, rows: memoryview, host_map: list[int], keyspace_map: list[int]) -> None:
-        """Apply stored rows in order; the maps turn their host and keyspace numbers into ours.
+        """Apply stored rows in order; the maps convert their host and keyspace numbers to ours.
 
         Copies of a host that is HOST_GONE no longer count, and cannot be read again.
 
         Raises:
-            StateError: they are not rows of these hosts and keyspaces.
+            StateError: the rows are not of these hosts and keyspaces.
 
         """
         misfit = _misfit(rows, len(host_map), len(keyspace_map))
@@ -1099,13 +1098,13 @@ class Agreement:
         if kind == constants.PUBLISHED or kind == constants.EXPIRED_PUBLISHED:  # noqa: PLR1714 (C)
             host = host_map[_host_of(rows[at + constants.META])]
             if host == constants.HOST_GONE:
-                self._set_field(slot, constants.LOCATIONS, 0)  # Not known.
+                self._set_field(slot, constants.LOCATIONS, 0)  # Unknown.
             else:
                 self._add_flags(slot, (_ONE * host) << constants.HOST_SHIFT)
 
 
 def _misfit(rows: memoryview, hosts: int, keyspaces: int) -> int:
-    """Return where the first row begins that has another host or keyspace; -1: none has."""
+    """Return the start of the first row with another host or keyspace; -1 if all fit."""
     at = 0
     count = len(rows)
     while at < count:
@@ -1138,10 +1137,10 @@ def _keyspace_of(meta: int) -> int:
 
 
 def _host_of(meta: int) -> int:
-    """Return the host of the copy that was published."""
+    """Return the host of the published copy."""
     return meta >> constants.HOST_SHIFT & constants.HOST_BITS
 
 
 def _signed(token: int) -> int:
-    """Return a token as the ring has it, from an unsigned word."""
+    """Return a token of the ring from an unsigned word."""
     return (token ^ _SIGN) - _SIGN
