@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from configparser import ConfigParser
 from importlib.metadata import distribution
@@ -56,6 +56,24 @@ def test_hot_modules_are_declared() -> None:
     declared = {file.stem for room in ROOMS for file in (ROOT / room).rglob("*.pxd")}
 
     assert {name.rpartition(".")[2] for name in hot_modules()} <= declared
+
+
+@pytest.mark.parametrize("name", hot_modules())
+def test_types_are_of_their_function(name: str) -> None:
+    """The C types of locals stand above the function that has them, or its numbers are objects."""
+    path = Path(*name.split(".")[1:])
+    types = _text(path.with_suffix(".pxd"))
+    named = defaultdict[str, set[str]](set)
+    for node in ast.walk(ast.parse(_text(path.with_suffix(".py")))):
+        if isinstance(node, ast.FunctionDef):
+            named[node.name] |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    typed = re.findall(r"@cython\.locals\((.*)\)\n(?: *@.*\n)* *cp?def [^(]*?(\w+)\(", types)
+
+    assert {} == {
+        function: strays
+        for given, function in typed
+        if (strays := set(re.findall(r"(\w+)=", given)) - named[function])
+    }
 
 
 def test_hot_modules_are_tested_both_ways() -> None:

@@ -24,7 +24,7 @@ cdef class Packer(Walk):
     cdef Py_ssize_t place, limit, text_at
     cdef int is_sorted
 
-    @cython.locals(kind=int, start=Py_ssize_t)
+    @cython.locals(kind=int)
     @cython.final
     cdef int _pack(self, Form form) except -1
     @cython.locals(length=int64_t, start=Py_ssize_t)

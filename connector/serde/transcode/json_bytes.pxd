@@ -14,7 +14,7 @@ cdef class JsonWriter(Walk):
     @cython.locals(content=bytes)
     cpdef list texts(self, Piece piece, list contents)
     cpdef bytes text(self, Piece piece, bytes content)
-    @cython.locals(kind=int, length=int64_t, begin=Py_ssize_t, number=int64_t)
+    @cython.locals(kind=int, begin=Py_ssize_t, number=int64_t)
     cdef int _json(self, Piece piece) except -1
     cdef inline int _make_room(self, Py_ssize_t count) except -1
     @cython.locals(begin=Py_ssize_t)

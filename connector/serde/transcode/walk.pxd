@@ -50,7 +50,7 @@ cdef class Walk:
     @cython.locals(begin=Py_ssize_t, start=Py_ssize_t, count=int64_t, found=int64_t)
     @cython.final
     cdef int _cells(self, Piece piece) except -1
-    @cython.locals(valued=bint, count=int64_t, left=int64_t, key=Py_ssize_t, value=Py_ssize_t, removed=Py_ssize_t, end=Py_ssize_t, i=Py_ssize_t)
+    @cython.locals(valued=bint, count=int64_t, left=int64_t, key=Py_ssize_t, value=Py_ssize_t, removed=Py_ssize_t, end=Py_ssize_t)
     @cython.final
     cdef int64_t _each_cell(self, Piece cell, int becomes) except -1
     @cython.final

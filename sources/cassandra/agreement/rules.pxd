@@ -85,6 +85,7 @@ cdef class Agreement:
     cdef inline bint _is_pending(self, int slot, uint64_t wait) noexcept
     @cython.locals(slot=int, kind=int, is_complete=bint, kept=uint64_t, ends=uint64_t, left=uint64_t)
     cpdef uint64_t forgets_in(self, uint64_t memory, uint64_t complete) noexcept
+    @cython.locals(since=uint64_t)
     cdef inline bint _outlived(self, int slot, uint64_t kept, bint is_complete) noexcept
     @cython.locals(slot=int)
     cpdef list ready(self, list slots)

@@ -100,8 +100,8 @@ cdef class Transcoder:
     @cython.locals(out=AvroBytes, put=Py_ssize_t, at=Py_ssize_t, i=int, start=Py_ssize_t, value=ValuePlan)
     cdef int _payload_key(self, TablePlan plan, Py_ssize_t row) except -1
     cpdef bytes facts_of(self, Py_ssize_t count)
-    @cython.locals(base=Py_ssize_t, before=Py_ssize_t)
     cdef int64_t index_of(self, Py_ssize_t record) noexcept
+    @cython.locals(base=Py_ssize_t, before=Py_ssize_t)
     cdef int _keep_facts(self, Py_ssize_t record, int64_t timestamp, int operation, int index, int64_t mutation) except -1
     @cython.locals(grown=int64_t[::1])
     cdef int _grow_facts(self) except -1
