@@ -1,5 +1,5 @@
 """Spark finds `headrace.history` by this module's name. It holds nothing else."""
 
-from headrace.connector.replay.frames.histories import HistorySource as DefaultSource
+from headrace.connector.replay.frames.sources import HistorySource as DefaultSource
 
 __all__ = ["DefaultSource"]

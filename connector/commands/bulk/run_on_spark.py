@@ -14,12 +14,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.connector.hosting.host import Engine
 from headrace.connector.replay.errors import StreamFailedError
-from headrace.connector.replay.framing.block_rows import SPLIT
+from headrace.connector.replay.framing.block_rows import AS_SINK, SPLIT
 from headrace.connector.replay.framing.framed_shards import SHARDS_MIN
 from headrace.connector.replay.session import session, width
 from headrace.connector.replay.stream.checkpoint import Checkpoint
 from headrace.connector.replay.stream.stream_driver import StreamDriver
-from headrace.connector.replay.stream.streaming import AS_SINK
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.target_state import Wanted
 from headrace.plugins import ConfigError, HeadraceError, MissingRequirementError, Problem

@@ -7,13 +7,10 @@ those of the schemas up to there. Tasks read parts of this range, page by page.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from headrace.connector.foundation.clock import SystemClock
 from headrace.connector.history.client import connect
@@ -23,8 +20,8 @@ from headrace.connector.history.query import Query
 from headrace.connector.history.reading import History
 from headrace.connector.history.store.places import opened, whole_place
 from headrace.connector.replay.errors import bad_option
-from headrace.connector.replay.frames.mistakes import check_options, shown_plainly
-from headrace.connector.replay.frames.sources import shards_of
+from headrace.connector.replay.frames.mistakes import check_options
+from headrace.connector.replay.frames.segment_reader import shards_of
 from headrace.connector.replay.selection import names_in
 
 if TYPE_CHECKING:
@@ -136,37 +133,6 @@ class HistoryReader(DataSourceReader):
             for page in history.pages(partition.query, settles=False):
                 if page.events:
                     yield self._plan.layout.batch(page.events)
-
-
-class HistorySource(DataSource):
-    """`spark.read.format("headrace.history")`: the changes that a history keeps."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return its name."""
-        return "headrace.history"
-
-    @cached_property
-    def plan(self) -> Plan:
-        """Return what all queries of the frame read. Spark keeps it with the frame."""
-        return Plan.of(self.options)
-
-    @shown_plainly()
-    def schema(self) -> StructType:
-        """Return the columns. Spark calls it when a frame is loaded."""
-        return from_arrow_schema(self.plan.layout.schema)
-
-    @shown_plainly()
-    def reader(self, schema: StructType) -> HistoryReader:
-        """Return a batch reader.
-
-        Raises:
-            ConfigError: a user gave a schema, of other columns.
-
-        """
-        if schema != self.schema():
-            raise bad_option("schema", "is that of the history's table", "load() without schema()")
-        return HistoryReader(self.plan, shards_of(self.options))
 
 
 def _key(text: str | None) -> Mapping[str, Any]:

@@ -1,26 +1,16 @@
-"""`headrace.topic` and `headrace.sink` for Spark: read what a sink wrote, and write to it.
+"""Reads `headrace.topic` for Spark: what a sink wrote. Imports pyspark.
 
-Imports pyspark. Each part of a topic is a task, read to its end; a writer's task ends when all of
-its records are settled, and fails otherwise.
+Each part of a topic is a task, read to its end.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    InputPartition,
-    WriterCommitMessage,
-)
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from headrace.connector.control.jobs import JobText, job_text
 from headrace.connector.replay.columns import arrow_schema
 from headrace.connector.replay.comparing.bucket_sums import (
     Comparison,
@@ -30,17 +20,14 @@ from headrace.connector.replay.comparing.bucket_sums import (
 )
 from headrace.connector.replay.comparing.messages import ChangeRow, MessageReader
 from headrace.connector.replay.delivery import sink_and_encoder
-from headrace.connector.replay.errors import DeliveryRefusedError, bad_option
-from headrace.connector.replay.frames.mistakes import check_options, check_writing, shown_plainly
-from headrace.connector.replay.frames.sources import schema_of, spec_of, target_of
+from headrace.connector.replay.errors import bad_option
+from headrace.connector.replay.frames.mistakes import check_options
+from headrace.connector.replay.frames.segment_reader import schema_of, spec_of, target_of
+from headrace.connector.replay.frames.sink_writer import job_of
 from headrace.connector.replay.frames.typed_columns import typed_arrow_schema, typed_batch
-from headrace.connector.replay.framing.block_rows import BLOCK_NAMES
-from headrace.connector.replay.runs import new_run
 from headrace.connector.replay.selection import Selection
-from headrace.connector.replay.sending import Sending
 from headrace.connector.replay.shards import inside, origin_of
 from headrace.connector.replay.stream.checkpoint import known_schemas
-from headrace.connector.replay.stream.streaming import Delivered, SinkStream, deliver_rows
 from headrace.connector.serde.large import whole_messages
 from headrace.plugins import (
     NO_ORIGIN,
@@ -58,16 +45,21 @@ from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 from headrace.plugins.records.columns import TableType
 
 OPTIONS: Final = ("job", "table", "tables")
-SINK_OPTIONS: Final = ("job", "suffix", "run")
 _PLACE_SCHEMA: Final = "part string, `offset` bigint"
 _PLACE: Final = pa.schema([("part", pa.string()), ("offset", pa.int64())])
 _INDEX_BYTES: Final = 4
 
 
-def _job(options: Mapping[str, str]) -> JobText:
-    if "job" not in options:
-        raise bad_option("job", "is required", "the job file whose sink is meant")
-    return job_text(Path(options["job"]).absolute())
+def topic_columns(source: str, options: Mapping[str, str]) -> str:
+    """Return the columns of *source*, as DDL: those of segments, and the place of the message.
+
+    Raises:
+        ConfigError: with all mistakes found.
+
+    """
+    check_options(source, options, OPTIONS)
+    job_of(options)
+    return f"{_PLACE_SCHEMA}, {schema_of(spec_of(options), options)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +75,7 @@ class TopicReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         """Load the schemas that the job's state has. Raises ConfigError."""
         check_options("headrace.topic", options, OPTIONS)
-        text = _job(options)
+        text = job_of(options)
         named = options.get("table") or options.get("tables", "")
         self._tables = [t.strip() for t in named.split(",") if t.strip()]
         self._comparison = Comparison(
@@ -242,82 +234,3 @@ def _columns(part: str, stored: Stored, row: ChangeRow | None, origin: Origin) -
             **dict(zip(origin.fields, row.origin, strict=True)),
         }
     return values
-
-
-class TopicSource(DataSource):
-    """`spark.read.format("headrace.topic")`: what the sink of a job has written."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return its name."""
-        return "headrace.topic"
-
-    @shown_plainly()
-    def schema(self) -> str:
-        """Return the columns: those of segments, and the place of the message."""
-        check_options(self.name(), self.options, OPTIONS)
-        _job(self.options)
-        return f"{_PLACE_SCHEMA}, {schema_of(spec_of(self.options), self.options)}"
-
-    @shown_plainly()
-    def reader(self, schema: StructType) -> TopicReader:
-        """Return a batch reader."""
-        del schema
-        return TopicReader(dict(self.options))
-
-
-class SinkWriter(DataSourceArrowWriter):
-    """Writes rows with the columns of segments to the sink of a job; see `docs/spark.md`."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        """Read the job. Raises ConfigError."""
-        check_options("headrace.sink", options, SINK_OPTIONS)
-        text = _job(options)
-        self._given = dict(text.sink)
-        self._origin = origin_of(text.source)
-        self._directory = str(text.directory)
-        self._suffix = options.get("suffix", "")
-        self._run = options.get("run") or new_run("spark")
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
-        """Deliver a task's rows; return when all are settled."""
-        with (
-            inside(self._directory),
-            sink_and_encoder(self._given, self._run, self._origin) as (sink, encoder),
-        ):
-            sending = Sending(sink, encoder, run=self._run, attempt=1, suffix=self._suffix)
-            return deliver_rows(sending, iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Fail the query if records were refused permanently: nothing else would report them."""
-        rejected = sum(each.rejected for each in messages if isinstance(each, Delivered))
-        if rejected:
-            raise DeliveryRefusedError(f"{rejected} records were refused permanently")
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: consumers recognize a change that is delivered again by its name."""
-
-
-class SinkTarget(DataSource):
-    """`frame.write.format("headrace.sink")`: rows into the sink of a job."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return its name."""
-        return "headrace.sink"
-
-    @shown_plainly()
-    def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:  # noqa: FBT001 (Spark's)
-        """Return a writer; it can only append."""
-        missing = {"table", "key", "value"} - set(schema.fieldNames())
-        columns = "write those of headrace.segments"
-        check_writing('mode("append")', sorted(missing), overwrite=overwrite, columns=columns)
-        return SinkWriter(dict(self.options))
-
-    @shown_plainly()
-    def streamWriter(self, schema: StructType, overwrite: bool) -> SinkStream:  # noqa: FBT001, N802 (Spark's)
-        """Return a writer of a stream of the same job's `headrace.segments`."""
-        missing = set(BLOCK_NAMES) - set(schema.fieldNames())
-        columns = "write those of headrace.segments in format `sink`"
-        check_writing('outputMode("append")', sorted(missing), overwrite=overwrite, columns=columns)
-        return SinkStream(dict(self.options))

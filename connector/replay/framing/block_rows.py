@@ -11,6 +11,8 @@ from typing import Final
 
 import pyarrow as pa
 
+AS_SINK: Final = "sink"
+"""The option `format` of a frame of such rows."""
 BLOCK_ROWS: Final = "split int, part binary, block binary"
 SPLIT: Final = "split"
 _SCHEMA: Final = pa.schema([(SPLIT, pa.int32()), ("part", pa.binary()), ("block", pa.binary())])

@@ -24,8 +24,9 @@ from headrace.connector.foundation import crash
 from headrace.connector.hosting.host import Engine, Host
 from headrace.connector.replay.frames.sources import SegmentSource
 from headrace.connector.replay.stream.checkpoint import Checkpoint, Offset
+from headrace.connector.replay.stream.sink_stream import SinkStream
 from headrace.connector.replay.stream.stream_driver import StreamDriver
-from headrace.connector.replay.stream.streaming import SegmentStream, SinkStream
+from headrace.connector.replay.stream.streaming import SegmentStream
 from headrace.connector.stores.job import Job
 from headrace.connector.stores.target_state import Wanted
 from headrace.plugins import HeadraceError

@@ -20,7 +20,8 @@ from headrace.connector.history.errors import (
     ImageNotKeptError,
     QueryError,
 )
-from headrace.connector.replay.frames.histories import CHANGES_PER_TASK, HistorySource
+from headrace.connector.replay.frames.histories import CHANGES_PER_TASK
+from headrace.connector.replay.frames.sources import HistorySource
 from headrace.plugins import ConfigError
 from headrace.plugins.testing.doubles import DrivenClock
 from helpers.histories import places

@@ -8,10 +8,14 @@ import pytest
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StringType, StructField, StructType
 
-from headrace.connector.replay.frames.histories import HistorySource
 from headrace.connector.replay.frames.mistakes import NO_TRACE
-from headrace.connector.replay.frames.sources import SegmentSource, TableSource
-from headrace.connector.replay.frames.topics import SinkTarget, TopicSource
+from headrace.connector.replay.frames.sources import (
+    HistorySource,
+    SegmentSource,
+    SinkTarget,
+    TableSource,
+    TopicSource,
+)
 from headrace.connector.replay.framing.block_rows import BLOCK_NAMES
 from headrace.plugins import ConfigError
 

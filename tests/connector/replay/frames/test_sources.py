@@ -2,19 +2,34 @@
 
 import json
 import pickle
+import re
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
-import pyspark_headrace_segments
 from headrace.connector.replay.columns import arrow_schema, spark_schema
 from headrace.connector.replay.frames.histories import HistoryReader
-from headrace.connector.replay.frames.sources import SegmentReader, SegmentSource
+from headrace.connector.replay.frames.segment_reader import SegmentReader
+from headrace.connector.replay.frames.sources import SegmentSource
 from headrace.connector.replay.frames.topics import TopicReader
 from headrace.plugins import ConfigError
 from headrace.sources.cassandra.encode.origin import ORIGIN
+from helpers.settings.native_modules import ROOT
+
+_NAMED = "import pyspark_headrace_segments, pyspark_headrace_sink"
+_STREAMED = "import headrace.connector.replay.stream.streaming"
+_OF_TASKS = {
+    "pyarrow.compute",
+    "headrace.connector.replay.columns",
+    "headrace.connector.replay.delivery",
+    "headrace.connector.replay.planning",
+}
 
 
 @pytest.fixture
@@ -30,10 +45,25 @@ def job(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_spark_finds_the_source() -> None:
-    """Spark finds the source under the name of its module."""
-    assert SegmentSource is pyspark_headrace_segments.DefaultSource
-    assert "headrace.segments" == SegmentSource.name()
+def test_spark_finds_them() -> None:
+    """Spark asks the modules whose names begin so; the page gives the names to users."""
+    modules = [each.name for each in iter_modules() if each.name.startswith("pyspark_headrace")]
+    found = {import_module(name).DefaultSource.name() for name in modules}
+    page = (ROOT / "docs" / "spark.md").read_text()
+
+    assert found == set(re.findall(r'format\("(headrace\.\w+)"\)', page))
+
+
+def test_processes_import_what_they_use() -> None:
+    """What Spark asks for columns or for a stream does not import what only tasks use."""
+    code = f"import sys; {_NAMED}; print(*sys.modules); {_STREAMED}; print(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 (ours)
+    named, streamed = (set(line.split()) for line in ran.stdout.splitlines())
+
+    assert not {each for each in named if each.startswith("headrace.connector.serde")}
+    assert not {each for each in named if each.startswith("headrace.connector.control")}
+    assert not streamed & _OF_TASKS
 
 
 def test_schemas_are_one() -> None:

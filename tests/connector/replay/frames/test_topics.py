@@ -1,27 +1,15 @@
 """Rows of Spark and records of a sink, converted both ways, without Spark."""
 
 import json
-import re
 from contextlib import closing
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 
-import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from headrace.connector.replay.columns import ARROW_SCHEMA, encoded_rows, record_batch
 from headrace.connector.replay.comparing.messages import MessageReader
-from headrace.connector.replay.frames.topics import (
-    SinkTarget,
-    SinkWriter,
-    TopicReader,
-    TypedMessages,
-)
+from headrace.connector.replay.frames.topics import TopicReader, TypedMessages
 from headrace.connector.replay.frames.typed_columns import typed_batch
-from headrace.connector.replay.stream.streaming import Delivered
-from headrace.connector.stores import TableCounts
 from headrace.plugins import ConfigError, EncodedRecords, Stored
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 from headrace.plugins.testing.doubles import context
@@ -30,19 +18,11 @@ from helpers.logs.forged import SCHEMA, insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all, source
 from helpers.recordings.arrow_words import in_words
 from helpers.recordings.corpora import recording
-from helpers.settings.native_modules import ROOT
 from helpers.settings.seeds import soaked
 
 LONG = pytest.mark.long
 RECORDINGS = ("6.0-v9-types", "5.0-compact", "4.1-random", *soaked("4.0-types", "5.0-types"))
 LOST = {"part": "p", "offset": 7, "key": b"k", "value": b"v", "schema_id": b"?"}
-COLUMNS = StructType(
-    [
-        StructField("table", StringType()),
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-    ]
-)
 
 
 @pytest.fixture
@@ -55,15 +35,6 @@ def job(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_spark_finds_them() -> None:
-    """Spark asks the modules whose names begin so; the page gives the names to users."""
-    modules = [each.name for each in iter_modules() if each.name.startswith("pyspark_headrace")]
-    found = {import_module(name).DefaultSource.name() for name in modules}
-    page = (ROOT / "docs" / "spark.md").read_text()
-
-    assert found == set(re.findall(r'format\("(headrace\.\w+)"\)', page))
-
-
 def test_rows_are_records() -> None:
     """Records that became Arrow columns are the same when they are read back."""
     header = (("schemaId", b"id"),)
@@ -72,35 +43,10 @@ def test_rows_are_records() -> None:
     assert records == encoded_rows(record_batch(records, ARROW_SCHEMA))
 
 
-def test_a_tasks_rows_are_delivered(job: str) -> None:
-    """A task ends when its rows are settled, and returns their number."""
-    writer = SinkTarget({"job": job}).writer(COLUMNS, overwrite=False)
-    rows = pa.RecordBatch.from_pydict(
-        {"table": ["t", "t"], "key": [b"a", b"b"], "value": [b"1", b"2"]}
-    )
-
-    delivered = Delivered({"t": TableCounts(delivered=4)})
-    assert delivered == writer.write(iter([rows, rows]))
-    assert "1\n2\n1\n2\n" == (Path(job).parent / "out.jsonl").read_text()
-    writer.commit([delivered])
-
-
-def test_refused_records_fail_the_query(job: str) -> None:
-    """Commit fails with the records that the sink rejected permanently."""
-    with pytest.raises(Exception, match="2 records were refused"):
-        SinkWriter({"job": job}).commit(
-            [Delivered({}), Delivered({"t": TableCounts(delivered=1, dead_lettered=2)})]
-        )
-
-
 def test_unknown_options(job: str) -> None:
-    """Unknown options of a topic or a sink are refused, not ignored."""
-    given = {"job": job, "operations": "UPDATE"}
-
+    """Unknown options of a topic are refused, not ignored."""
     with pytest.raises(ConfigError, match=r"operations: is not an option of headrace\.topic"):
-        TopicReader(given)
-    with pytest.raises(ConfigError, match=r"operations: is not an option of headrace\.sink"):
-        SinkWriter(given)
+        TopicReader({"job": job, "operations": "UPDATE"})
 
 
 @pytest.mark.soak

@@ -15,12 +15,8 @@ from pyspark.sql.datasource import InputPartition
 from headrace.connector.replay.framing import framed_shards
 from headrace.connector.replay.framing.framed_shards import SplitFiles
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
-from headrace.connector.replay.stream.streaming import (
-    LogPartition,
-    SegmentStream,
-    SinkStream,
-    SplitsDelivered,
-)
+from headrace.connector.replay.stream.sink_stream import SinkStream, SplitsDelivered
+from headrace.connector.replay.stream.streaming import LogPartition, SegmentStream
 from headrace.connector.replay.stream.terms import Settled, Term
 from headrace.connector.stores import StateLostError
 from headrace.plugins import ConfigError, MissingRequirementError

@@ -16,9 +16,10 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from headrace.connector.commands.cli import main
 from headrace.connector.hosting.host import Host
 from headrace.connector.replay.errors import LogShortError
-from headrace.connector.replay.frames.topics import SinkTarget
+from headrace.connector.replay.frames.sources import SinkTarget
 from headrace.connector.replay.stream.checkpoint import Known, Offset, States
-from headrace.connector.replay.stream.streaming import SegmentStream, SinkStream, SplitsDelivered
+from headrace.connector.replay.stream.sink_stream import SinkStream, SplitsDelivered
+from headrace.connector.replay.stream.streaming import SegmentStream
 from headrace.connector.replay.stream.terms import Settled
 from headrace.connector.runtime.failures.tolerance import NotToleratedError
 from headrace.connector.stores import StateLostError
