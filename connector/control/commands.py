@@ -366,11 +366,10 @@ class Commands:
         self._gate.warned("check_tables", name, ", ".join(codes))
 
     @needs(Role.ADMIN)
-    def drop_source(self, name: str, *, if_exists: bool = False) -> None:
+    def drop_source(self, name: str) -> None:
         """Delete a source; the positions of its job stay. Raises NotFoundError."""
         with self._catalogue.changing():
-            if not if_exists or self._catalogue.has_source(name):
-                self._catalogue.remove_source(self._catalogue.source(name).name)
+            self._catalogue.remove_source(self._catalogue.source(name).name)
 
     # States. A verb writes the target state at once; the workers reach it within about a second.
     # The name of a sink means all sources that write into it.

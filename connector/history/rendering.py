@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.connector.history.images import clustering_of, state_of
+from headrace.connector.history.images import state_of
 from headrace.connector.history.json_values import is_same, json_key, json_value
 from headrace.connector.rows import json_ways
 from headrace.connector.rows.folding import (
@@ -20,7 +20,6 @@ from headrace.connector.rows.folding import (
     State,
     TableView,
     columns_of,
-    deleted_until,
     in_order,
     shown_columns,
     sort_key,
@@ -176,10 +175,6 @@ class Shape:
     def known(self, state: State | None) -> frozenset[str]:
         """Return the columns, by CQL names, of which *state* knows something."""
         return frozenset(self.view.names[name] for name in (state or EMPTY)["columns"])
-
-    def deleted_us(self, row: bytes, state: State | None, partition: State | None) -> int:
-        """Return the newest deletion that covers the whole row; before it nothing is unknown."""
-        return deleted_until(self.view, clustering_of(row), state or EMPTY, partition)
 
     def value(self, kind: AvroType, value: Any) -> Any:  # noqa: ANN401 (by type)
         """Return a value of an opened type."""

@@ -650,16 +650,16 @@ class _Parser:
         found = []
         while True:
             first = at.token
-            column = self._column("column name")
+            column = self._column()
             at.spans[column] = (first.start, first.end)
             found.append(column.removesuffix("()"))
             if not at.accept(","):
                 return tuple(found)
 
-    def _column(self, what: str) -> str:
-        """Read the name of a column, or a function without arguments; return our name of it."""
+    def _column(self) -> str:
+        """Read the name of a column, or a function without arguments, by our name for it."""
         at = self._at
-        token = at.word_or_name(what, reserved=RESERVED_WORDS)
+        token = at.word_or_name("column name", reserved=RESERVED_WORDS)
         if token.kind is TokenKind.WORD and at.accept("("):
             at.expect(")")
             if token.folded not in _FUNCTIONS:
@@ -689,7 +689,7 @@ class _Parser:
     def _condition(self) -> Condition:
         at = self._at
         first = at.token
-        column = self._column("column name")
+        column = self._column()
         at.spans.setdefault(column.removesuffix("()"), (first.start, first.end))
         kind = "quoted operation" if column == "op" else "string"
         if at.accept("IN"):

@@ -334,7 +334,6 @@ class Worker:
             worker=owner.worker,
             errors=self._errors,
             settle_ms_max=in_ms(runtime.settle_seconds_max),
-            tick_ms=runtime.tick_min_ms,
             plan=self._plan,
             window_bytes=runtime.commit_max_bytes,
             post=post,

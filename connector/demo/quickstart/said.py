@@ -15,5 +15,4 @@ class Said(msgspec.Struct, frozen=True):
 
     figures: Figures
     failures: Sequence[str] = ()
-    is_last: bool = False
     console: str = ""

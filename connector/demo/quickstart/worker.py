@@ -83,7 +83,7 @@ def _run(path: Path, servers: str, registry: str) -> None:
         teller.join()
     if report is not None:
         failures = [str(error) for error in report.failures]
-        _say(Said(figures_of(report.books), failures, is_last=True))
+        _say(Said(figures_of(report.books), failures))
 
 
 def _define(path: Path, *statements: str) -> Path:

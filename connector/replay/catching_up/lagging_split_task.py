@@ -140,7 +140,6 @@ def _run(source: Source, job: Job, context: Context, state: _State) -> None:
             # A worker writes the topic of dead letters, after the driver has committed them.
             errors=replace(ErrorPolicy.of_job(job), topic="", budget_records=None),
             settle_ms_max=in_ms(job.runtime.settle_seconds_max),
-            tick_ms=job.runtime.tick_min_ms,
             post=post,
         )
 

@@ -33,9 +33,7 @@ _PREFIX: Final = "headrace-framed-"
 
 
 class FramedBlocks(Protocol):
-    """What was framed, on the machines of the cluster, for the splits of `tasks`."""
-
-    tasks: Sequence[Sequence[str]]
+    """What was framed, on the machines of the cluster, for the splits of tasks."""
 
     def run(self, numbers: Sequence[int], do: Do[T]) -> Sequence[T]:
         """Call *do* in some of the tasks, of one job, with the number of the task and its blocks.
@@ -107,7 +105,6 @@ class _Shuffled:
     def __init__(
         self, context: "SparkContext", framing: Framing, tasks: Sequence[Sequence[str]]
     ) -> None:
-        self.tasks = tasks
         self._context = context
         parts = context.parallelize(framing.parts, len(framing.parts))
         rows = parts.flatMap(lambda part: framing.frame([part]))

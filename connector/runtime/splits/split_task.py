@@ -111,7 +111,6 @@ class Surroundings:
     worker: str
     errors: ErrorPolicy
     settle_ms_max: int
-    tick_ms: int
     post: Callable[[DeliveryResult], None]
     tally: Tally = field(default_factory=Tally)
     plan: int = 0  # The generation of the splits; 0 is any.

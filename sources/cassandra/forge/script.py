@@ -56,7 +56,6 @@ class _Segment(msgspec.Struct):
     writer: SegmentWriter
     damage: list[Damage] = msgspec.field(default_factory=list)
     entries: int = 0
-    sections: int = 0
 
 
 class Forge:

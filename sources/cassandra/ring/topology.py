@@ -313,7 +313,6 @@ class Coverage(msgspec.Struct, frozen=True):
     are the nodes that are known to hold the others.
     """
 
-    keyspace: str
     copies: int
     read: int
     needed: int
@@ -347,7 +346,7 @@ def coverage(version: Topology, keyspace: str, hosts: Sequence[str]) -> Coverage
             known = len(replicas) if is_reported else total
             if here < known:
                 unread = tuple(sorted(replicas - read))
-                found.append(Coverage(keyspace, known, here, needed, unread))
+                found.append(Coverage(known, here, needed, unread))
     return max(found, key=lambda each: (each.copies - each.read, -each.read), default=None)
 
 

@@ -123,13 +123,6 @@ def _grown(old: CdcState | None, new: CdcState | None) -> Mapping[str, int]:
     return {name: count - before.get(name, 0) for name, count in after.items()}
 
 
-def cut(state: CdcState, arc: Arc) -> CdcState:
-    """Return *state* without what it has for other places."""
-    made = merged([Share(arc, (0,), state)])
-    assert made is not None  # noqa: S101 (it has a state)
-    return made
-
-
 def _arc(name: str) -> Arc:
     arc = arc_of(name)
     assert arc is not None  # noqa: S101 (a name of ours)

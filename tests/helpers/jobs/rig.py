@@ -177,7 +177,6 @@ class Rig:
             worker="w1",
             errors=replace(self.errors, retry_ms_max=self.limits.retry_ms_max),
             settle_ms_max=300_000,
-            tick_ms=TICK_MS,
             post=post,
             window_bytes=self.limits.commit_bytes_max,
         )

@@ -511,7 +511,6 @@ class Process:
             worker=self.owner.worker,
             errors=replace(ErrorPolicy(retry_ms_max=1 << 40), tolerant=True),
             settle_ms_max=1 << 40,
-            tick_ms=TICK_MS,
             plan=self._plan,
             window_bytes=WINDOW_BYTES,
             post=post,

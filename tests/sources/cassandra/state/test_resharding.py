@@ -35,14 +35,7 @@ from headrace.sources.cassandra.state.cdc_state import (
 )
 from headrace.sources.cassandra.state.chunks import Chunk, RecordChunks
 from headrace.sources.cassandra.state.gaps import ASSUME, MARKER, MENDED
-from headrace.sources.cassandra.state.resharding import (
-    Share,
-    cut,
-    latest,
-    marker_at,
-    merged,
-    resplit,
-)
+from headrace.sources.cassandra.state.resharding import Share, latest, marker_at, merged, resplit
 from headrace.sources.cassandra.state.rows import Row, Terms, kind_of, latest_rows, place_on_ring
 from headrace.sources.cassandra.state.unavailable_logs import Absence
 from helpers.logs.forged import insert
@@ -139,6 +132,13 @@ def content(row: Row, state: CdcState) -> tuple[object, ...]:
     places = row[constants.RECORD_WORDS :]
     located = {(state.hosts[places[i]], *places[i + 1 : i + 4]) for i in range(0, len(places), 4)}
     return kind_of(row), row[constants.TOKEN], keyspace, *ages, frozenset(seen), frozenset(located)
+
+
+def cut(state: CdcState, arc: Arc) -> CdcState:
+    """Return *state* without what it has for other places."""
+    made = merged([Share(arc, (0,), state)])
+    assert made is not None
+    return made
 
 
 def records_in(state: CdcState | None, arc: Arc) -> dict[object, object]:

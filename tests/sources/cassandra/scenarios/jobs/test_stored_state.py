@@ -20,7 +20,7 @@ from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.ring.splits import RING, Arc
 from headrace.sources.cassandra.state.cdc_state import PIECES_VERSION, CdcState, Marker
 from headrace.sources.cassandra.state.chunks import Chunk, RecordChunks
-from headrace.sources.cassandra.state.resharding import Share, cut, marker_at, merged
+from headrace.sources.cassandra.state.resharding import Share, marker_at, merged
 from headrace.sources.cassandra.state.rows import latest_rows, place_on_ring
 from helpers.logs.forged import insert
 from helpers.logs.node_logs import batches, forged_nodes, open_all, source
@@ -133,7 +133,8 @@ def test_q04_a_range_that_shrinks_drops_what_is_outside() -> None:
     quarter = Arc(RING // 4, RING // 2)
     inside = [place for place in places(state) if quarter.has(place)]
 
-    made = cut(state, quarter)
+    made = merged([Share(quarter, (0,), state)])
+    assert made is not None
 
     assert 0 < len(inside) < 60
     assert inside == places(made)
