@@ -16,7 +16,7 @@ from headrace.connector.commands.job_parser import add_engine, check_engine, eng
 from headrace.connector.control.entries import SPARK
 from headrace.connector.control.jobs import read_worker
 from headrace.connector.foundation.job_file import FILE_SUFFIXES, state_given
-from headrace.connector.hosting.supervisor import Supervisor, start_child
+from headrace.connector.hosting.supervisor import JobProcess, Supervisor
 from headrace.connector.obs.logging import threshold
 from headrace.connector.obs.metrics import merged
 from headrace.connector.rest.auth import Authenticator
@@ -87,7 +87,7 @@ async def _serve(
     log = structlog.stdlib.get_logger()
     supervisor = Supervisor(
         written.state,
-        lambda job: start_child(path, job, threshold(), *more),
+        lambda job: JobProcess(path, job, threshold(), *more),
         log=log,
         policy=RestartPolicy(
             restarts_max=written.runtime.restarts_max,

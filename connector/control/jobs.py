@@ -127,7 +127,7 @@ def job_text(
         )
         problem = Problem("source", "a state file alone does not say what to read", hint)
         raise ConfigError([problem], place=str(path))
-    bounds = _bounds_of(path, written) if written.sink is None else None
+    bounds = bounds_of(path, written) if written.sink is None else None
     return JobText(
         name=name,
         directory=path.absolute().parent,
@@ -297,12 +297,8 @@ def source_in(text: JobText, path: Path) -> tuple[type[Source], Any]:
     return configured("source", text.source, text.source_bounds, place=str(path))
 
 
-def bounds_of(path: Path) -> Bounds:
-    """Return the bounds of the file at *path* for sinks of statements. Raises ConfigError."""
-    return _bounds_of(path, read_job_file(path))
-
-
-def _bounds_of(path: Path, written: JobFile) -> Bounds:
+def bounds_of(path: Path, written: JobFile) -> Bounds:
+    """Return what the file at *path* allows to sinks of statements."""
     state = path.absolute().parent / written.state
     return Bounds(file=path.absolute(), state=state, roots=written.sink_files_roots)
 

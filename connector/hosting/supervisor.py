@@ -94,11 +94,6 @@ class JobProcess:
         return int(self._said or b"0") if self._said.endswith(b"\n") else 0
 
 
-def start_child(path: Path, job: str, log_level: str, *more: str) -> Child:
-    """Start a process for *job*, with *more* options."""
-    return JobProcess(path, job, log_level, *more)
-
-
 class _Pump(msgspec.Struct):
     """A place for a process. `not_before_ms` None: nothing is started in it by itself."""
 

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Final
@@ -26,7 +26,6 @@ from headrace.connector.stores.note_copy import NoteCopy
 from headrace.connector.stores.transactional import Found, transactional
 from headrace.plugins import (
     ConfigError,
-    HeadraceError,
     JobTraces,
     Position,
     Problem,
@@ -54,11 +53,8 @@ def begin(job: Job, source: Source) -> None:
 
     """
     if job.start != EARLIEST:
-        store = job.open_store(create=False)
-        try:
+        with contextlib.closing(job.open_store(create=False)) as store:
             _begin(store, source, job)
-        finally:
-            store.close()
 
 
 def _begin(store: Store, source: Source, job: Job) -> None:
@@ -95,7 +91,8 @@ def _begin(store: Store, source: Source, job: Job) -> None:
             for split, token in store.claim(owner.worker, rows, _LEASE_MS).items()
             if (position := places[split]) is not None
         ]
-        _raise_first(store.commit(commits).values())
+        for refusal in store.commit(commits).values():
+            raise refusal
     finally:
         store.dismiss(owner.worker)
 
@@ -113,7 +110,10 @@ def begin_run(job: Job, notes: NoteCopy, store: Store) -> bytes:
 
 def _published(store: Store, job: str) -> Sequence[SplitState]:
     """Return the published states of *job*."""
-    states, key = _publishing(store).published(job)
+    if not isinstance(store, PublishedStates):
+        hint = "they are in a store of the plugin `cassandra`"
+        raise ConfigError([Problem("start", "this job's store has no states of others", hint)])
+    states, key = store.published(job)
     if key != store.job_key():
         hint = "give the new job another name"
         said = f"the states of {job} name mutations by another key than this job, which is not new"
@@ -132,18 +132,6 @@ def _resplit(
     if made is None:
         raise ConfigError([Problem("start", f"the splits of {job} are none of this source")])
     return made
-
-
-def _publishing(store: Store) -> PublishedStates:
-    if not isinstance(store, PublishedStates):
-        hint = "they are in a store of the plugin `cassandra`"
-        raise ConfigError([Problem("start", "this job's store has no states of others", hint)])
-    return store
-
-
-def _raise_first(refusals: Iterable[HeadraceError]) -> None:
-    for refusal in refusals:
-        raise refusal
 
 
 def is_sink_noted(job: Job, store: Store, host: str) -> bool | None:

@@ -24,10 +24,6 @@ class Writers:
         """Return the writer for the records of *split*; exactly once, after `claimed`."""
         return self._own[split][1] if self.transactional else self.shared
 
-    def topic_of(self, table: str) -> str:
-        """Return the topic of records of *table*, unless a transform changes it."""
-        return self.sink.topic_of(table)
-
     def claimed(self, split: str, token: int) -> TransactionalWriter:
         """Return the writer of a split that was claimed with *token*: each claim has a new one."""
         known = self._own.get(split)

@@ -20,6 +20,7 @@ from headrace.connector.control.jobs import bounds_of, job_text, read_job, read_
 from headrace.connector.control.plugins.lag_watch import LagWatch
 from headrace.connector.control.plugins.redriving import LETTERS_MAX
 from headrace.connector.foundation.configured import configured
+from headrace.connector.foundation.job_file import read_job_file
 from headrace.connector.foundation.offered import located
 from headrace.connector.foundation.references import resolved
 from headrace.connector.foundation.sink_stores import confined_paths
@@ -111,9 +112,10 @@ def validate(question: Question) -> Json:
         said = "only the file that the job runs with says where this may write"
         return [[key, CheckResult.UNKNOWN.value, said, hint] for key, _ in unknown]
     if file is not None:
-        if outside := bounds_of(Path(file)).problems(config):
+        path = Path(file)
+        if outside := bounds_of(path, read_job_file(path)).problems(config):
             return [[p.key, CheckResult.FAILED.value, p.message, p.hint] for p in outside]
-        os.chdir(Path(file).parent)  # As a job with this file does.
+        os.chdir(path.parent)  # As the job does that runs with this file.
     with making(plugin, "made", config):
         sink = plugin(config, read_only_context("validate", bytes(16)))
     with making(sink, "checked", config):

@@ -182,7 +182,7 @@ class DeadLetters:
             said[f"{OWN_ERRORS}value.bytes"] = str(len(loss.content))
             said[f"{OWN_ERRORS}value.refused"] = refusal
             if loss.table:
-                said[f"{OWN_ERRORS}topic"] = loss.origin.get("topic") or self._writers.topic_of(
-                    loss.table
-                )
+                said[f"{OWN_ERRORS}topic"] = loss.origin.get(
+                    "topic"
+                ) or self._writers.sink.topic_of(loss.table)
         return (*loss.headers, *((name, text.encode()) for name, text in said.items()))

@@ -3,42 +3,31 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
 
-class Lease:
+class Lease(msgspec.Struct, eq=False):
     """A split held by this process. The control thread renews it, the data thread checks it.
 
-    `former` is the worker that had it before and did not give it back; `ended` says that this
-    worker has certainly ended, and did not only fall silent. An `adopted` split is assigned to
-    another worker, which did not claim it.
+    `deadline_ms` is on the boot clock; nothing is submitted in the last `margin_ms`. `former` is
+    the worker from which it was taken over, which had not given it back; it has `ended` for
+    certain, or only fell silent. An `adopted` split should be another worker's, which did not
+    claim it.
     """
 
-    def __init__(  # noqa: PLR0913 (what was claimed, and when)
-        self,
-        split: str,
-        token: int,
-        *,
-        deadline_ms: int,
-        margin_ms: int,
-        since_ms: int = 0,
-        former: str | None = None,
-        ended: bool = False,
-        adopted: bool = False,
-    ) -> None:
-        """*deadline_ms* is on the boot clock; nothing is submitted in the last *margin_ms*."""
-        self.split = split
-        self.token = token
-        self.deadline_ms = deadline_ms
-        self.since_ms = since_ms
-        self.former = former
-        self.ended = ended
-        self.adopted = adopted
-        self._margin_ms = margin_ms
+    split: str
+    token: int
+    deadline_ms: int
+    margin_ms: int
+    since_ms: int = 0
+    former: str | None = None
+    ended: bool = False
+    adopted: bool = False
 
     def allows(self, now_ms: int) -> bool:
         """Whether a batch may be submitted at *now_ms* (I2)."""
-        return now_ms < self.deadline_ms - self._margin_ms
+        return now_ms < self.deadline_ms - self.margin_ms
 
 
 @dataclass(frozen=True, slots=True)
