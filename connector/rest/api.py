@@ -1,4 +1,4 @@
-"""Our own paths, `/api/v1`: sinks, sources, plugins, and the description of them all."""
+"""Our own paths, `/api/v1`: sinks, sources, plugins, and their OpenAPI description."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -139,7 +139,7 @@ class ApiDoor:
     """The handlers of `/api/v1`."""
 
     def __init__(self, doorway: Doorway) -> None:
-        """Make the table of operations."""
+        """Build the table of operations."""
         self._doorway = doorway
         doors = (ServiceDoor(doorway), StatementDoor(doorway), RunDoor(doorway))
         others = [operation for door in doors for operation in door.operations]
@@ -187,7 +187,7 @@ class ApiDoor:
         return answer({"sinks": [_sink(entry) for entry in found]})
 
     async def create_sink(self, request: web.Request) -> web.Response:
-        """Make a data sink."""
+        """Create a data sink."""
         given = request[BODY]
         options = tuple(given.get("options", {}).items())
         statement = CreateSink(name=given["name"], uri=given["uri"], options=options)
@@ -204,7 +204,7 @@ class ApiDoor:
         return answer(_sink(await self._doorway.call(lambda c: c.sink(name))))
 
     async def alter_sink(self, request: web.Request) -> web.Response:
-        """Change a data sink; its jobs follow."""
+        """Change a data sink; its jobs take the change."""
         name, given = request.match_info["name"], request[BODY]
         options = tuple(given.get("options", {}).items())
         statement = AlterSink(name=name, uri=given.get("uri"), options=options)
@@ -216,7 +216,7 @@ class ApiDoor:
         return answer(_sink(await self._doorway.call(alter)))
 
     async def drop_sink(self, request: web.Request) -> web.Response:
-        """Forget a data sink."""
+        """Delete a data sink."""
         name = request.match_info["name"]
         await self._doorway.call(lambda c: c.drop_sink(name))
         return web.Response(status=204)
@@ -261,13 +261,13 @@ class ApiDoor:
         ]
 
     async def list_sources(self, request: web.Request) -> web.Response:
-        """List the data sources and how they fare."""
+        """List the data sources with their status."""
         del request
         sources, statuses = await self._doorway.call(lambda c: (c.sources(), c.statuses()))
         return answer({"sources": [_source(s, statuses[s.name]) for s in sources]})
 
     async def create_source(self, request: web.Request) -> web.Response:
-        """Make a data source."""
+        """Create a data source."""
         given = request[BODY]
         config, state = given["config"], Desired(given.get("state", "RUNNING"))
 
@@ -280,12 +280,12 @@ class ApiDoor:
         return answer(_source(source, status), 201, warned)
 
     async def show_source(self, request: web.Request) -> web.Response:
-        """Show a data source and how it fares."""
+        """Show a data source with its status."""
         name = request.match_info["name"]
         return answer(_source(*await self._doorway.call(lambda c: _shown(c, name))))
 
     async def change(self, request: web.Request) -> web.Response:
-        """Change a data source; its job follows."""
+        """Change a data source; its job takes the change."""
         name, changes = request.match_info["name"], request[BODY]["config"]
 
         def alter(commands: Commands) -> tuple[SourceEntry, ConnectorStatus]:
@@ -297,7 +297,7 @@ class ApiDoor:
         return answer(_source(source, status), headers=warned)
 
     async def drop_source(self, request: web.Request) -> web.Response:
-        """Forget a data source; positions stay."""
+        """Delete a data source; positions stay."""
         name = request.match_info["name"]
         await self._doorway.call(lambda c: c.drop_source(name))
         return web.Response(status=204)
@@ -332,19 +332,19 @@ class ApiDoor:
         return answer(_moved(moved, dry_run=dry_run))
 
     async def reset_offsets(self, request: web.Request) -> web.Response:
-        """Let a stopped source start over."""
+        """Reset the positions of a stopped source."""
         name, dry_run = request.match_info["name"], _is_dry(request)
         moved = await self._doorway.call(lambda c: c.reset_offsets(name, dry_run=dry_run))
         return answer(_moved(moved, dry_run=dry_run))
 
     async def show_mode(self, request: web.Request) -> web.Response:
-        """Show how the logs of a data source's job are read."""
+        """Show the modes of the logs of a data source's job."""
         name = request.match_info["name"]
         found = await self._doorway.call(lambda c: c.modes(c.status(name).job))
         return answer({"modes": msgspec.to_builtins(found)})
 
     async def set_mode(self, request: web.Request) -> web.Response:
-        """Ask the job of a data source for a mode; the answer does not wait for the outcome."""
+        """Request a mode of a data source's job; the response does not wait for the outcome."""
         name, given = request.match_info["name"], request[BODY]
 
         def ask(commands: Commands) -> Sequence[ModeChange]:
@@ -355,7 +355,7 @@ class ApiDoor:
         return answer({"changes": msgspec.to_builtins(changes)}, 202)
 
     async def mode_changes(self, request: web.Request) -> web.Response:
-        """Show what became of the last requests for a mode."""
+        """Show the outcomes of the last requests for a mode."""
         name = request.match_info["name"]
         changes = await self._doorway.call(lambda c: c.mode_changes(c.status(name).job))
         return answer({"changes": msgspec.to_builtins(changes)})

@@ -1,7 +1,7 @@
 """Authentication of requests: basic with argon2 or Cassandra, a JWT, a client certificate.
 
-Without any of these everyone is an admin, which is why the server then listens on the loopback
-only. Passwords are compared off the event loop, also for unknown names.
+Without any of these everyone is an admin, so the server then listens only on loopback addresses.
+Passwords are compared off the event loop, also for unknown names.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ HEADER_CHARS_MAX: Final = 8_192
 CHECKS_AT_ONCE: Final = 4
 REMEMBERED_SECONDS: Final = 60.0
 REMEMBERED_MAX: Final = 1_000
-CHECKS_WAITING_MAX: Final = 64  # With those that are being made.
+CHECKS_WAITING_MAX: Final = 64  # Including running checks.
 
 
 class Authenticator:
@@ -46,7 +46,7 @@ class Authenticator:
         bearers: "Bearers | None" = None,
         logins: CassandraLogins | None = None,
     ) -> None:
-        """Believe what is given; nothing is everybody's."""
+        """Accept the given kinds of credentials; without any, everyone."""
         self._users = users
         self.logins = logins
         self._certificates = certificates
@@ -124,10 +124,10 @@ class Authenticator:
     ) -> tuple[str, Role, str]:
         if not await self._checked(lambda: logins.knows(name, password)):
             raise self._unknown("name or password are wrong")
-        return name, Role.VIEWER, DOOR  # What more it may do, Cassandra says.
+        return name, Role.VIEWER, DOOR  # Cassandra decides further permissions.
 
     async def _checked(self, check: Callable[[], T]) -> T:
-        """Return what *check* returns, which blocks; few are made at once, and not many wait."""
+        """Return the result of *check*, which blocks; running and waiting checks are bounded."""
         if self._waiting >= CHECKS_WAITING_MAX:
             message = "too many wait to be logged in"
             raise RefusedError(503, message, headers={"Retry-After": "1"})
@@ -162,10 +162,10 @@ class Authenticator:
 
 @functools.cache
 def _unusable_password() -> str:
-    """Return the hash that passwords of unknown names are compared with, to take as long."""
+    """Return the hash for comparing passwords of unknown names, so that these take as long."""
     return hash_password(secrets.token_hex())
 
 
 def hash_password(password: str) -> str:
-    """Return the argon2 hash that a users file holds."""
+    """Return the argon2 hash of a password, for a file of users."""
     return argon2.PasswordHasher().hash(password)

@@ -1,4 +1,4 @@
-"""Who sent a JWT, and which roles it claims, by the keys that are believed."""
+"""Verifies JWTs with trusted keys: their senders, and the roles that they claim."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any, Final
 import jwt
 
 KEYS_SECONDS: Final = 300
-KEYS_ANSWER_SECONDS_MAX: Final = 5  # Others wait to be logged in meanwhile.
+KEYS_ANSWER_SECONDS_MAX: Final = 5  # Other logins wait meanwhile.
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "EdDSA")
 _CLAIMS: Final = ("exp", "iss", "aud", "sub")
 
@@ -16,7 +16,7 @@ class Bearers:
     """Verifies tokens."""
 
     def __init__(self, *, keys: str, issuer: str, audience: str, role_claim: str) -> None:
-        """Believe *keys*, a file or an https URL, which is read later, and who must be claimed."""
+        """Trust *keys*, a file or an https URL that is read later, and require these claims."""
         self._keys = _Keys(keys)
         self._issuer = issuer
         self._audience = audience
@@ -25,7 +25,7 @@ class Bearers:
     def named(self, token: str) -> tuple[str, Sequence[str]]:
         """Return the name that *token* claims, and the names of roles.
 
-        Blocks: keys may be read. Raises ValueError, with what is wrong with the token.
+        Blocks: keys may be read. Raises ValueError, which has the token's mistake.
         """
         try:
             claims = jwt.decode(
@@ -47,13 +47,13 @@ class Bearers:
 
 
 class _Keys:
-    """The public keys of a JWKS, from a file or an https URL; both are read again now and then."""
+    """The public keys of a JWKS, from a file or an https URL; both are read again periodically."""
 
     def __init__(self, place: str) -> None:
         """Read nothing yet."""
         self._file = None if place.startswith("https://") else Path(place)
         self._client = None
-        if self._file is None:  # A key that is not known has it asked again twice a minute at most.
+        if self._file is None:  # An unknown key triggers a new request at most twice a minute.
             seconds = KEYS_ANSWER_SECONDS_MAX
             self._client = jwt.PyJWKClient(place, lifespan=KEYS_SECONDS, timeout=seconds)
 
@@ -71,7 +71,7 @@ class _Keys:
 
 
 def _names_in(claimed: object) -> Sequence[str] | None:
-    """Return the names in what is claimed, or None if it is neither a string nor a list of them."""
+    """Return the names in a claim, or None if it is neither a string nor a list of strings."""
     if claimed is None or isinstance(claimed, str):
         return (claimed or "").split()
     if isinstance(claimed, list) and all(isinstance(name, str) for name in claimed):

@@ -1,6 +1,6 @@
-"""The bodies of requests: read when the sender is known, bounded by role, in number and in time.
+"""The bodies of requests: read once the sender is known, bounded by role, in number and in time.
 
-Those that arrive slowly occupy places of their own, and one client cannot take all of these.
+Slow bodies have slots of their own, and one client cannot take all of these.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from headrace.connector.rest.logins import DOOR
 from headrace.plugins import serving
 
 BODY_BYTES_MAX: Final = 1024 * 1024
-SMALL_BYTES_MAX: Final = 64 * 1024  # Of those who may not make or change anything.
+SMALL_BYTES_MAX: Final = 64 * 1024  # For callers without permission to change anything.
 ARRIVING_MAX: Final = 128  # Bodies at once.
 ARRIVING_OF_ONE_MAX: Final = 32
 
@@ -23,7 +23,7 @@ class Bodies:
     """Counts the bodies that are arriving. Belongs to the event loop's thread."""
 
     def __init__(self) -> None:
-        """Count nothing yet."""
+        """Start with no bodies."""
         self._arriving: Counter[tuple[str, str]] = Counter()
 
     async def read(self, request: web.Request) -> bytes:
@@ -41,7 +41,7 @@ class Bodies:
         except (
             ConnectionError,
             web.RequestPayloadError,
-        ):  # The client may be gone, which is not an error.
+        ):  # The client may be gone; not an error.
             raise RefusedError(400, "the body cannot be read") from None
         finally:
             self._arriving[whose] -= 1
@@ -53,7 +53,7 @@ BODIES: Final = web.AppKey("bodies", Bodies)
 
 
 def bytes_max(caller: Caller) -> int:
-    """Return how long a body of *caller* may be; of Cassandra's users only Cassandra knows more."""
+    """Return the most bytes of a body of *caller*; only Cassandra knows its users' permissions."""
     is_small = caller.role < Role.ADMIN and caller.door != DOOR
     return SMALL_BYTES_MAX if is_small else BODY_BYTES_MAX
 
@@ -62,7 +62,7 @@ async def read_json(request: web.Request) -> Any:  # noqa: ANN401 (what JSON can
     """Return the body as JSON; floats stay strings.
 
     Raises:
-        RefusedError: another media type, too long, no JSON, a key twice, or nested too deep.
+        RefusedError: another media type, too long, not JSON, a duplicate key, or nested too deeply.
 
     """
     if request.content_type != "application/json":

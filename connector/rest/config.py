@@ -13,7 +13,7 @@ _PORT_MAX: Final = 65535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestConfig:
-    """Where it listens, and who may come in."""
+    """The addresses of the server, and its authentication."""
 
     listen: tuple[str, ...] = option(
         "`host:port`, one or more: Kafka Connect's paths and our own.", default=("127.0.0.1:8083",)
@@ -54,7 +54,7 @@ class RestConfig:
     jwt_role_claim: str = option("The claim that holds the role, or a list.", default="role")
 
     def __post_init__(self) -> None:
-        """Check the addresses, and that what belongs together is there."""
+        """Check the addresses, and that options that need each other are complete."""
         problems = self._safety_problems()
         for key in ("listen", "listen_services"):
             for text in getattr(self, key):

@@ -1,7 +1,7 @@
 """Calls the control service from the event loop: each call runs on a thread of a small pool.
 
-A thread keeps one connection to the state file. What only needs that file is never behind what
-waits for a plugin: those have threads of their own, so reads are answered while one of them hangs.
+A thread keeps one connection to the state file. Calls that only need that file never wait for calls
+to plugins: those have threads of their own, so reads are answered while one of them hangs.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ T = TypeVar("T")
 Entry = SourceEntry | SinkEntry
 
 THREADS: Final = 4
-ASKING_MAX: Final = 16  # Questions to plugins, with those that wait for a thread.
+ASKING_MAX: Final = 16  # Questions to plugins, waiting ones included.
 
 
 class Doorway:
-    """The command service for handlers. Close it when the server has stopped."""
+    """The command service for handlers. Close it after the server has stopped."""
 
     def __init__(
         self, state: Path, *, guard: Guard | None = None, file: Path | None = None
     ) -> None:
-        """Open nothing yet; *state* is the state file, *file* the worker's; *guard* decides."""
+        """Open nothing yet; *state* is the state file, *file* the worker's."""
         self.state = state
         self._file = file
         self._guard = guard
@@ -49,15 +49,15 @@ class Doorway:
         self._asked = 0
 
     async def call(self, verb: Callable[[Commands], T]) -> T:
-        """Return what *verb* makes of the command service. Raises what it raises."""
+        """Return the result of *verb* on the command service. Raises its errors."""
         return await self.look(lambda service: verb(service.commands))
 
     async def look(self, verb: Callable[[ControlService], T]) -> T:
-        """Return what *verb*, which asks no plugin, makes of the service. Raises what it raises."""
+        """Return the result of *verb* on the service, without plugins. Raises its errors."""
         return await self._on(self._pool, lambda: verb(self._service()))
 
     async def execute(self, statement: Statement) -> ResultTable:
-        """Execute *statement*. Raises what `ControlService.execute` does, and as `ask`."""
+        """Execute *statement*. Raises as `ControlService.execute` and `ask`."""
         if asks_plugin(statement):
             return await self.ask(lambda service: service.execute(statement))
         if isinstance(statement, CreateSource | AlterSource):
@@ -66,9 +66,9 @@ class Doorway:
         return await self._on(self._pool, lambda: self._service().execute(statement))
 
     async def table_warnings(self, source: Entry | None) -> tuple[StatementWarning, ...]:
-        """Return what is not delivered of the table of a source, of a sink nothing.
+        """Return warnings about a source's table, and none for a sink.
 
-        The source may be there already: where too many ask, that is the warning.
+        The source may exist already: so if too many ask, the result is a warning.
         """
         if not isinstance(source, SourceEntry):
             return ()
@@ -81,10 +81,10 @@ class Doorway:
             return await self._on(self._pool, lambda: self._service().warn(source, found))
 
     async def ask(self, verb: Callable[[ControlService], T]) -> T:
-        """Return what *verb* makes of the service, which may ask a plugin.
+        """Return the result of *verb* on the service; it may ask plugins.
 
         Raises:
-            RefusedError: too many ask already.
+            RefusedError: too many questions are open.
 
         """
         if self._asked >= ASKING_MAX:
@@ -97,7 +97,7 @@ class Doorway:
             self._asked -= 1
 
     def close(self) -> None:
-        """Wait for the calls under way, and close the connections."""
+        """Wait for running calls, and close the connections."""
         for pool in (self._pool, self._asking):
             pool.shutdown(cancel_futures=True)
         self._probes.close()

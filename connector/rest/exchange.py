@@ -1,7 +1,7 @@
-"""One exchange: strict parsing of a request, a JSON answer, errors worded as in Connect.
+"""One exchange: strict parsing of a request, a JSON response, errors worded as in Connect.
 
-Every answer but the empty ones is JSON, also the 404 and the 405 of the router. What a body may be
-is bounded before it is parsed.
+Every response but empty ones is JSON, also the 404 and the 405 of the router. A body is bounded
+before it is parsed.
 """
 
 import json
@@ -39,7 +39,7 @@ Json = Mapping[str, Any]  # Any: what JSON can hold.
 
 
 class RefusedError(HeadraceError):
-    """A request that is answered with an error; *status* is HTTP's, *more* goes into the body."""
+    """A request that is answered with an error; *status* is HTTP's, *more* is added to the body."""
 
     code: ClassVar[str] = "refused"
 
@@ -51,7 +51,7 @@ class RefusedError(HeadraceError):
         headers: Mapping[str, str] | None = None,
         more: Mapping[str, object] | None = None,
     ) -> None:
-        """Say why."""
+        """Keep the message and the parts of the response."""
         super().__init__(message)
         self.status = status
         self.headers = dict(headers or {})
@@ -69,7 +69,7 @@ def answer(
 
 
 def warning_headers(warnings: Sequence[StatementWarning]) -> Mapping[str, str]:
-    """Return `Warning`, as Kubernetes answers with it: a body could break Connect's clients."""
+    """Return `Warning` headers, like Kubernetes: in a body they could break Connect's clients."""
     if not warnings:
         return {}
     lines = [f"[{w.code}] {w.message}" + (f"; hint: {w.hint}" if w.hint else "") for w in warnings]
@@ -77,7 +77,7 @@ def warning_headers(warnings: Sequence[StatementWarning]) -> Mapping[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """Return *text* as a quoted string of a header has it: ASCII, in one line, and not long."""
+    """Return *text* as a quoted string for a header: ASCII, in one line, and not long."""
     line = " ".join(text.replace("…", "...").split())[:WARNING_CHARS_MAX]
     shown = "".join(c if " " <= c <= "~" else "?" for c in line)
     return shown.replace("\\", "\\\\").replace('"', '\\"')
@@ -94,7 +94,7 @@ def refusal(
 
 
 def parse_json(body: bytes) -> Any:  # noqa: ANN401 (what JSON can hold)
-    """Return what *body* says; floats stay strings.
+    """Return the JSON in *body*; floats stay strings.
 
     Raises:
         RefusedError: it is not JSON, or JSON that can be read in two ways, or too deep.
@@ -134,7 +134,7 @@ def an_object(document: object, what: str) -> dict[str, Any]:  # Any: what JSON 
 
 
 def only(document: Json, *names: str) -> None:
-    """Refuse fields that are not known. Raises RefusedError."""
+    """Raise RefusedError for unknown fields."""
     unknown = [name for name in document if name not in names]
     if unknown:
         known = ", ".join(names)
@@ -142,14 +142,14 @@ def only(document: Json, *names: str) -> None:
 
 
 def kind(value: object) -> str:
-    """Return what JSON calls *value*."""
+    """Return the name of the JSON type of *value*."""
     names = {dict: "an object", list: "an array", bool: "a boolean", int: "a number", str: "a text"}
     return "null" if value is None else names.get(type(value), "a value")
 
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let every answer be JSON, an error's too; log what is our own fault."""
+    """Make every response JSON, errors too; log our own bugs."""
     try:
         response = await handler(request)
     except RefusedError as error:
@@ -176,7 +176,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 @web.middleware
 async def acceptable(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse clients that want something else than JSON, except of the console."""
+    """Refuse clients that do not accept JSON, except for the console."""
     is_page = wants_page(request) if request.path == "/" else request.path.startswith(CONSOLE)
     if not is_page and not _JSON & _accepted(request):
         raise RefusedError(406, "HTTP 406 Not Acceptable")
@@ -184,7 +184,7 @@ async def acceptable(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 def wants_page(request: web.Request) -> bool:
-    """Say whether a browser asks: others name HTML, but not XHTML, for all that they ask for."""
+    """Return whether the client is a browser: other clients may accept HTML, but not XHTML."""
     accepted = _accepted(request)
     return "application/xhtml+xml" in accepted and "application/json" not in accepted
 

@@ -1,7 +1,7 @@
 """Logins of Cassandra's users over HTTP: Cassandra checks passwords, and its roles decide.
 
-For each user one connection is kept for a while, made with the password that came with the request:
-nothing is asked of Cassandra that this user could not ask.
+One connection for each user is kept for a while, made with the password of the request: so queries
+have only this user's permissions.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ from headrace.connector.control.access.permission import (
 from headrace.connector.language.statements import TableName
 
 DOOR: Final = "rest as Cassandra's user"
-USERS_MAX: Final = 64  # Connections kept at once; the oldest is given back for another.
+USERS_MAX: Final = 64  # Connections kept at once; a new one replaces the oldest.
 
 
 class Connection(Rows, Protocol):
     """A user's connection."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Close it."""
 
 
 class _Login(msgspec.Struct):
@@ -48,7 +48,7 @@ class _Login(msgspec.Struct):
 class CassandraLogins:
     """See the module. Safe on several threads; every call may block for a connection's time-outs.
 
-    *connect* makes a connection for a name and a password, and raises what it likes.
+    *connect* makes a connection for a name and a password, and may raise any error.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class CassandraLogins:
         self._logins: dict[str, _Login] = {}
 
     def knows(self, name: str, password: str) -> bool:
-        """Say whether Cassandra lets this user in. What it said counts for a minute."""
+        """Return whether Cassandra accepts this user. The result is cached for a minute."""
         mark = hmac.digest(self._secret, f"{name}\0{password}".encode(), hashlib.sha256)
         with self._lock:
             known = self._logins.get(name)
@@ -80,7 +80,7 @@ class CassandraLogins:
         return True
 
     def check(self, caller: Caller, needed: Role, table: TableName | None) -> None:
-        """See `Guard`: those whom Cassandra let in are judged by it, others by their role."""
+        """See `Guard`: Cassandra decides for users that it logged in, the role for others."""
         if caller.door != DOOR:
             RoleGuard().check(caller, needed, table)
             return
@@ -91,7 +91,7 @@ class CassandraLogins:
         known.guard.check(caller, needed, table)
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         with self._lock:
             kept, self._logins = list(self._logins.values()), {}
         for login in kept:

@@ -1,4 +1,4 @@
-"""The table of operations of our own paths: what describes them, and what serves them."""
+"""The table of operations of our own paths: their descriptions and their handlers."""
 
 import inspect
 import re
@@ -55,7 +55,7 @@ _PARAMETER: Final = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One verb on one path: what it takes, what it answers, and who serves it.
+    """One verb on one path: its parameters, its responses, and its handler.
 
     Its summary, unless it is given, is the first line of the handler's docstring.
     """

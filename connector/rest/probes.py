@@ -1,4 +1,4 @@
-"""What an orchestrator asks of a worker: does it live, can it work, and if not, what is missing."""
+"""The probes of a worker for orchestrators: liveness, readiness, and what is missing."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ STATE_SECONDS_MAX: Final = 5.0
 class ProbeDoor:
     """The handlers of `/livez`, `/readyz`, `/healthz`, and of Kafka Connect's `/health`.
 
-    They need no login. Everybody who can reach the worker can read the answers, so they name what
-    is missing, and nothing that exists.
+    They need no login. Everyone who can reach the worker can read the responses, so they name only
+    missing things, and nothing that exists.
     """
 
     def __init__(self, doorway: Doorway) -> None:
-        """Ask by *doorway* what is defined."""
+        """Read the definitions through *doorway*."""
         self._doorway = doorway
 
     def routes(self) -> Sequence[tuple[str, str, Any]]:
@@ -41,12 +41,12 @@ class ProbeDoor:
         ]
 
     async def live(self, request: web.Request) -> web.Response:
-        """GET /livez: that this is answered is the answer."""
+        """GET /livez: any response means alive."""
         del request
         return answer({"status": "alive"})
 
     async def ready(self, request: web.Request) -> web.Response:
-        """GET /readyz: whether there is something to do, and the state to do it with."""
+        """GET /readyz: whether jobs are defined, and the state is available."""
         del request
         if not (missing := await self._missing()):
             return answer({"status": "ready", "reasons": []})

@@ -1,4 +1,4 @@
-"""Runs over HTTP: what the statements about them do, under `/api/v1`. Snapshots are runs, too."""
+"""Runs over HTTP: the statements about them as paths of `/api/v1`. Snapshots are runs, too."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -95,10 +95,10 @@ Shown = Callable[[AskedRun, Progress], Mapping[str, object]]
 
 
 class RunDoor:
-    """The handlers of runs, and of those that are snapshots."""
+    """The handlers of runs, and of snapshots."""
 
     def __init__(self, doorway: Doorway) -> None:
-        """Make the table of operations."""
+        """Build the table of operations."""
         self._doorway = doorway
         runs, snapshots = "/api/v1/runs", "/api/v1/snapshots"
         of_source = "/api/v1/sources/{name}"
@@ -171,7 +171,7 @@ class RunDoor:
         return answer(_run(*await self._doorway.call(lambda c: c.run(name))))
 
     async def ask(self, request: web.Request) -> web.Response:
-        """Ask for a run of a source."""
+        """Request a run of a source."""
         name, given = request.match_info["name"], request[BODY]
         kind = RunKind(given["kind"])
 
@@ -189,7 +189,7 @@ class RunDoor:
         return answer(_run(*await self._doorway.call(ask)), 202)
 
     async def ask_snapshot(self, request: web.Request) -> web.Response:
-        """Ask for a snapshot of the table of a source, or of a part of it."""
+        """Request a snapshot of the table of a source, or of a part of it."""
         name, given = request.match_info["name"], request[BODY]
 
         def ask(commands: Commands) -> Found:
@@ -209,7 +209,7 @@ class RunDoor:
         return answer(shown(*await self._doorway.call(steer)), 202)
 
     async def drop(self, request: web.Request) -> web.Response:
-        """Forget a run that is over or failed."""
+        """Delete a run that is over or failed."""
         name = request.match_info["name"]
         await self._doorway.call(lambda c: c.drop_run(name))
         return web.Response(status=204)

@@ -20,10 +20,10 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
 
 
 def check(document: object, schema: Schema, place: str = "the body") -> None:
-    """Refuse *document* if it is not what *schema* says; it is a schema of the kind made here.
+    """Raise unless *document* matches *schema*, which the functions here made.
 
     Raises:
-        RefusedError: with the first thing that is wrong, and where.
+        RefusedError: it has the first mistake, and its place.
 
     """
     wanted = schema.get("type")
@@ -46,7 +46,7 @@ def check(document: object, schema: Schema, place: str = "the body") -> None:
 
 
 def text(doc: str = "", **more: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
-    """Return the schema of a text."""
+    """Return the schema of a string."""
     return {"type": "string", "maxLength": TEXT_CHARS_MAX, "description": doc, **more}
 
 

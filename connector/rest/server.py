@@ -56,7 +56,7 @@ class MetricsDoor:
     ) -> None:
         """*metrics* is called on another thread, while *asking* is held; it may block for seconds.
 
-        With *connect_names* the state has more, under the names of Kafka Connect.
+        With *connect_names* metrics of the state are added, under Kafka Connect's names.
         """
         self._metrics = metrics
         self._doorway = doorway
@@ -81,7 +81,7 @@ class MetricsDoor:
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str
     port: int
@@ -101,7 +101,7 @@ class _Door(Protocol):
 
 
 class RestServer:
-    """Serves the doors of one state file until it is closed. Belongs to the event loop's thread."""
+    """Serves the paths of one state file until closed. Belongs to the event loop's thread."""
 
     def __init__(  # noqa: PLR0913 (each is about something else)
         self,
@@ -115,7 +115,7 @@ class RestServer:
         file: Path | None = None,
         runs: Runs = tuple,
     ) -> None:
-        """*hosts* are more names that it is called by.
+        """*hosts* are additional names of the server.
 
         Without *authenticator* everyone may do everything. *metrics* returns the metrics
         of the jobs, *runs* the runs of bulk work; both may block for seconds. *file* is the
@@ -138,7 +138,7 @@ class RestServer:
         self._bodies = Bodies()
 
     def application(self, *, services_only: bool = False) -> web.Application:
-        """Return the application with all doors, or with the Sidecar's alone."""
+        """Return the application with all paths, or with the Sidecar's alone."""
         cluster_id = str(uuid.uuid5(uuid.NAMESPACE_URL, str(self._doorway.state)))
         plugins = PluginDoor(self._doorway, cluster_id)
         console = ConsoleDoor(self._doorway, self.samples, self._runs, plugins.root, self._admit)
@@ -177,7 +177,7 @@ class RestServer:
         *,
         services_only: bool = False,
     ) -> Address:
-        """Listen, and return where; port 0 is any that is free.
+        """Listen, and return the address; port 0 takes any free port.
 
         Raises:
             CannotListenError: it cannot listen there.
@@ -194,7 +194,7 @@ class RestServer:
         return Address(host, port)
 
     async def close(self) -> None:
-        """Answer what is under way, and end."""
+        """Finish running requests, and end."""
         await self.samples.close()
         for streams in self._streams:
             streams.close()
@@ -209,7 +209,7 @@ class RestServer:
     def _bounded(self) -> Any:  # noqa: ANN401 (a middleware of aiohttp)
         @web.middleware
         async def bounded(request: web.Request, handler: Handler) -> web.StreamResponse:
-            """Bound how many requests are under way. Whether we live can always be asked."""
+            """Bound the number of running requests, but for the liveness probe."""
             if _is_probe(request):
                 return await handler(request)
             if self._under_way >= REQUESTS_MAX:
@@ -226,14 +226,14 @@ class RestServer:
     def _known_caller(self) -> Any:  # noqa: ANN401 (a middleware of aiohttp)
         @web.middleware
         async def known_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
-            """Identify the caller before the answer reveals what exists."""
+            """Identify the caller before the response reveals what exists."""
             CALLER.set(await self._admit(request))  # Of this request's task alone.
             return await handler(request)
 
         return known_caller
 
     async def _admit(self, request: web.Request) -> Caller:
-        """Return who sent *request*. Raises RefusedError: 401 or 403, this user may see nothing."""
+        """Return the sender of *request*. Raises RefusedError: 401, or 403 without permissions."""
         caller = await self._authenticator.caller(request)
         if caller.role < Role.VIEWER and not _is_probe(request):
             raise RefusedError(403, f"Unauthorized: User {caller.name} has no role here")
@@ -243,7 +243,7 @@ class RestServer:
     def _known_host(self) -> Any:  # noqa: ANN401 (a middleware of aiohttp)
         @web.middleware
         async def known_host(request: web.Request, handler: Handler) -> web.StreamResponse:
-            """Refuse names that are not ours: a page elsewhere may have had them point here."""
+            """Refuse names that are not ours: another site's page may have made them point here."""
             if refused := self._hosts.refusal(request):
                 raise RefusedError(*refused)
             return await handler(request)

@@ -16,10 +16,10 @@ _SERVICE: Final = an("A service's configuration.", ("config",), config=_CONFIG)
 
 
 class ServiceDoor:
-    """The handlers of `/api/v1/services`, which the Sidecar's port has alone."""
+    """The handlers of `/api/v1/services`, the only paths on the Sidecar's port."""
 
     def __init__(self, doorway: Doorway) -> None:
-        """Make the table of operations."""
+        """Build the table of operations."""
         self._doorway = doorway
         self.operations = self._services()
 
@@ -45,7 +45,7 @@ class ServiceDoor:
     async def show_service(self, request: web.Request) -> web.Response:
         """Show a service's configuration.
 
-        Of a service without one, it is empty.
+        It is empty for a service without one.
         """
         name = request.match_info["service"]
         if name not in SERVICES:
@@ -55,7 +55,7 @@ class ServiceDoor:
         return answer({"config": dict(found.get(name, {}))})
 
     async def put_service(self, request: web.Request) -> web.Response:
-        """Give a service a configuration; its running job follows."""
+        """Set the configuration of a service; its running job takes it."""
         name, config = request.match_info["service"], request[BODY]["config"]
         await self._doorway.call(lambda c: c.put_service(name, config))
         return answer({"config": config})

@@ -1,4 +1,4 @@
-"""Statements over HTTP: what a shell with `--rest` sends, and a SELECT as a stream of lines."""
+"""Statements over HTTP, for a shell with `--rest`, and a SELECT as a stream of lines."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from headrace.connector.rest.schema import an, array, text
 from headrace.plugins import ConfigError
 
 STATEMENT_CHARS_MAX: Final = 256 * 1024
-PAGE_CHANGES: Final = 500  # Of a stream: what is in memory at once.
+PAGE_CHANGES: Final = 500  # In memory at once, of a stream.
 
 _CELL: Final = {"type": "string"}
 _WARNING: Final = an(
@@ -60,7 +60,7 @@ class StatementDoor:
     """The handlers of `/api/v1/statements` and `/api/v1/cdc`."""
 
     def __init__(self, doorway: Doorway) -> None:
-        """Make the table of operations."""
+        """Build the table of operations."""
         self._doorway = doorway
         whole = text("One, with or without its semicolon.", maxLength=STATEMENT_CHARS_MAX)
         self.operations = [
@@ -84,7 +84,7 @@ class StatementDoor:
     async def execute(self, request: web.Request) -> web.Response:
         """Execute a statement.
 
-        An error says which part of the statement is wrong, by its key.
+        An error names the wrong part of the statement by its key.
         """
         try:
             statement = parse_statement(request[BODY]["statement"])
@@ -110,7 +110,7 @@ class StatementDoor:
     async def changes(self, request: web.Request) -> web.StreamResponse:
         """Stream the changes of a history, one JSON object a line; the last line says how it ended.
 
-        It has `next_token`, if a limit ended it, `safe_until`, and `error` if it was broken off.
+        It has `safe_until`, `next_token` if a limit ended it, and `error` if it was aborted.
         """
         select = _select_of(request)
         wanted = int(request.query.get("limit", 0)) or None
@@ -141,7 +141,7 @@ class StatementDoor:
 
 
 def _select_of(request: web.Request) -> SelectCdc:
-    """Return the SELECT that the parameters of a request stand for. Raises RefusedError."""
+    """Return the SELECT in the parameters of a request. Raises RefusedError."""
     given = request.query
     misspelt = [name for name in given if name not in _QUERY]
     if misspelt:

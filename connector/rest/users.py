@@ -42,7 +42,7 @@ class _User:
     role: str = option("What the user may do.", choices=tuple(ROLES))
 
     def __post_init__(self) -> None:
-        """Refuse what is not a hash: no user could log in with it."""
+        """Raise unless it is a hash: else no user could log in."""
         try:
             argon2.extract_parameters(self.password)
         except argon2.exceptions.InvalidHashError:
@@ -58,7 +58,7 @@ def read_users(path: Path) -> tuple[Mapping[str, User] | None, Mapping[str, Role
     """Return the users and the certificates of a file; None where a section is missing.
 
     Raises:
-        ConfigError: the file cannot be read, or anything in it is wrong.
+        ConfigError: the file cannot be read, or an entry is wrong.
 
     """
     try:
@@ -96,7 +96,7 @@ def read_users(path: Path) -> tuple[Mapping[str, User] | None, Mapping[str, Role
 def _entry(
     config_class: type[C], key: str, name: str, entry: object, problems: list[Problem]
 ) -> C | None:
-    """Return an entry of the file, or add what is wrong with it to *problems*."""
+    """Return an entry of the file, or add its mistakes to *problems*."""
     shown = key[:NAME_CHARS_MAX] if key.isprintable() else ascii(key)[:NAME_CHARS_MAX]
     if not name or len(name) > NAME_CHARS_MAX or ":" in name or not name.isprintable():
         hint = f"1 to {NAME_CHARS_MAX} characters that can be printed, none of them a colon"

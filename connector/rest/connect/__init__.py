@@ -1,1 +1,1 @@
-"""Kafka Connect's REST API: connectors, their plugins, and what is in requests."""
+"""Kafka Connect's REST API: connectors, their plugins, and parsing of requests."""

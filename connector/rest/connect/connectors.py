@@ -1,7 +1,7 @@
 """Kafka Connect's paths: connectors are data sources and sinks, tasks are the splits of jobs.
 
-What is asked of a sink is asked of all sources that write into it. The words of answers are those
-that Connect's clients look for. Where Connect answers 500 to a bad request, this answers 400.
+A request about a sink applies to all sources that write into it. Responses have the words that
+Connect's clients look for. If Connect responds 500 to a bad request, this responds 400.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,22 +32,22 @@ from headrace.connector.rest.exchange import (
     warning_headers,
 )
 
-KAFKA_VERSION: Final = "4.3.0"  # What clients may expect of the contract.
+KAFKA_VERSION: Final = "4.3.0"  # The version of the contract for clients.
 
 _KINDS: Final[Mapping[str, type[Entry]]] = {"sources": SourceEntry, "sinks": SinkEntry}
-# Clients know no others.
+# Clients do not know others.
 _STATES: Final = {Observed.STALLED: "RUNNING"}
 _INITIAL: Final = ("RUNNING", "PAUSED", "STOPPED")
 _TROUBLE: Final = (Observed.FAILED, Observed.RESTARTING)
 _TRACED: Final = (*_TROUBLE, Observed.STALLED)
-_BLANK: Final = "".join(map(chr, range(0x21)))  # What Java's trim takes away.
+_BLANK: Final = "".join(map(chr, range(0x21)))  # The characters that Java's trim removes.
 
 
 class ConnectDoor:
     """The handlers of `/connectors`."""
 
     def __init__(self, doorway: Doorway, worker_id: Callable[[], str]) -> None:
-        """*worker_id* returns `host:port`, shown where no worker owns anything."""
+        """*worker_id* returns `host:port`, shown for tasks without an owner."""
         self._doorway = doorway
         self._worker_id = worker_id
 
@@ -137,7 +137,7 @@ class ConnectDoor:
         return answer(_info(entry, status), headers=warned)
 
     async def patch_config(self, request: web.Request) -> web.Response:
-        """PATCH /connectors/{name}/config: null takes a key away."""
+        """PATCH /connectors/{name}/config: null removes a key."""
         name = request.match_info["name"]
         patch = config_of(await read_json(request), nulls=True)
 
@@ -156,12 +156,12 @@ class ConnectDoor:
         return answer(_info(*await self._found(request)))
 
     async def config(self, request: web.Request) -> web.Response:
-        """GET /connectors/{name}/config: what was given, nothing added, nothing resolved."""
+        """GET /connectors/{name}/config: the config as given, without defaults, unresolved."""
         entry, _ = await self._found(request)
         return answer(dict(entry.config))
 
     async def delete(self, request: web.Request) -> web.Response:
-        """DELETE /connectors/{name}; what its job committed stays."""
+        """DELETE /connectors/{name}; the committed positions of its job stay."""
         name = request.match_info["name"]
 
         def drop(commands: Commands) -> None:
@@ -180,7 +180,7 @@ class ConnectDoor:
         return answer(self._status(*found))
 
     async def restart(self, request: web.Request) -> web.Response:
-        """POST /connectors/{name}/restart: the job, or what of it failed."""
+        """POST /connectors/{name}/restart: the job, or its failed splits."""
         name = request.match_info["name"]
         tasks, failed = (
             request.query.get(key, "").lower() == "true" for key in ("includeTasks", "onlyFailed")
@@ -257,7 +257,7 @@ class ConnectDoor:
         return web.Response(status=204)
 
     async def topics(self, request: web.Request) -> web.Response:
-        """GET /connectors/{name}/topics: where it writes now, once it has run."""
+        """GET /connectors/{name}/topics: its current topics, once it has run."""
         name = request.match_info["name"]
 
         def topics(commands: Commands) -> list[str]:
@@ -272,7 +272,7 @@ class ConnectDoor:
         return answer({name: {"topics": await self._doorway.call(topics)}})
 
     async def reset_topics(self, request: web.Request) -> web.Response:
-        """PUT /connectors/{name}/topics/reset: former topics are never listed, so none are left."""
+        """PUT /connectors/{name}/topics/reset: does nothing, as former topics are never listed."""
         del request
         return web.Response(status=202)
 
@@ -354,10 +354,10 @@ class ConnectDoor:
 
 
 def check_connector(commands: Commands, config: Mapping[str, str]) -> type[Entry]:
-    """Return what kind of connector a config is for; refuse all that is wrong in Connect's words.
+    """Return the kind of connector in a config; refuse wrong configs in Connect's words.
 
     Raises:
-        RefusedError: with every mistake.
+        RefusedError: it has every mistake.
 
     """
     if not config.get(CLASS_KEY):
@@ -383,7 +383,7 @@ def check_connector(commands: Commands, config: Mapping[str, str]) -> type[Entry
 
 
 def _put(commands: Commands, config: Mapping[str, str]) -> bool:
-    """Make or change a connector; say whether it was made."""
+    """Create or change a connector; return whether it was created."""
     kind, name = check_connector(commands, config), config[NAME_KEY]
     for entry, _ in everything(commands):
         if entry.name == name and not isinstance(entry, kind):
@@ -458,7 +458,7 @@ def connector_state(status: ConnectorStatus) -> str:
 
 
 def _trace(state: Observed, cause: ConnectorStatus | SplitStatus) -> dict[str, str]:
-    """Return what failed or is blocked, for a retry also when, and what to do about it."""
+    """Return what failed or is blocked, the time of a retry, and a hint."""
     if state not in _TRACED or not cause.reason:
         return {}
     again = f" (attempt {cause.attempt}" if cause.attempt else ""
@@ -469,7 +469,7 @@ def _trace(state: Observed, cause: ConnectorStatus | SplitStatus) -> dict[str, s
 
 
 def _unread(status: ConnectorStatus) -> dict[str, str]:
-    """Return which parts of a source cannot be read, though it runs."""
+    """Return the parts of a running source that cannot be read."""
     text = unread_text(status.unread) if status.state is not Observed.STOPPED else ""
     return {"trace": text} if text else {}
 

@@ -29,7 +29,7 @@ class PluginDoor:
     """The handlers of `/`, `/connector-plugins` and `/admin/loggers`."""
 
     def __init__(self, doorway: Doorway, cluster_id: str) -> None:
-        """*cluster_id* is what the root path answers."""
+        """*cluster_id* is the one that the root path returns."""
         self._doorway = doorway
         self._cluster_id = cluster_id
         self._changed_ms: dict[str, int] = {}
@@ -79,7 +79,7 @@ class PluginDoor:
         return answer([_definition(definition) for definition in plugin.definitions()])
 
     async def validate(self, request: web.Request) -> web.Response:
-        """PUT /connector-plugins/{plugin}/config/validate: 200 also when it is not valid."""
+        """PUT /connector-plugins/{plugin}/config/validate: 200 also for an invalid config."""
         config = config_of(await read_json(request))
         plugin = await self._plugin(request)
         if CLASS_KEY not in config:
@@ -182,7 +182,7 @@ def _definition(definition: Definition) -> dict[str, object]:
         "importance": definition.importance,
         "documentation": definition.doc,
         "group": definition.group or None,
-        "order": definition.order,  # Of older clients.
+        "order": definition.order,  # For older clients.
         "order_in_group": definition.order,
         "width": "MEDIUM",
         "display_name": definition.key,

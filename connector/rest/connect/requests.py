@@ -76,7 +76,7 @@ def named(config: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 def invalid(errors: Sequence[str]) -> RefusedError:
-    """Return Connect's answer to a config with *errors*."""
+    """Return Connect's response to a config with *errors*."""
     listed = "\n".join(errors)
     return RefusedError(
         400,

@@ -1,6 +1,6 @@
-"""The handlers of the console. Its pages read; what changes anything is a statement.
+"""The handlers of the console. Its pages only read; every change is a statement.
 
-Each page is HTML for people, and with `.json` behind its name the same as JSON. A statement that
+Each page is HTML for people; the same name with `.json` returns it as JSON. A statement that
 changes something is executed only after it was confirmed, by the same service and with the same
 permissions as those of `POST /api/v1/statements`.
 """
@@ -49,8 +49,8 @@ from headrace.plugins import ConfigError, HeadraceError
 if TYPE_CHECKING:
     from headrace.connector.rest.console.samples import Samples
 
-STATE_SECONDS: Final = 5.0  # So long a state is shown before it is read again.
-WAIT_SECONDS: Final = 2.0  # So long a page waits for a newer state than the one that there is.
+STATE_SECONDS: Final = 5.0  # A state is shown for so long before the next read.
+WAIT_SECONDS: Final = 2.0  # How long a page waits for a newer state than the last one.
 ERRORS_MAX: Final = 5
 JOBS_MAX: Final = 20
 RESULT_ROWS_MAX: Final = 200
@@ -79,9 +79,9 @@ class ConsoleDoor:
     def __init__(
         self, doorway: Doorway, samples: "Samples", runs: Runs, root: Handler, admit: Admit
     ) -> None:
-        """*root* answers `/` to clients that do not ask for a page; *runs* may block.
+        """*root* answers `/` for clients that do not ask for a page; *runs* may block.
 
-        *admit* is asked before each look of a stream.
+        *admit* is called before each look of a stream.
         """
         self._doorway = doorway
         self._samples = samples
@@ -118,7 +118,7 @@ class ConsoleDoor:
         ]
 
     async def home(self, request: web.Request) -> web.StreamResponse:
-        """GET /: the overview for browsers, and what Kafka Connect answers for all others."""
+        """GET /: the overview for browsers, and Kafka Connect's response for all others."""
         return await (self.page(request) if wants_page(request) else self._root(request))
 
     async def file(self, request: web.Request) -> web.Response:
@@ -147,7 +147,7 @@ class ConsoleDoor:
         return self._shown(name, document)
 
     async def execute(self, request: web.Request) -> web.Response:
-        """POST /console/statements: execute a statement, or ask whether it is meant."""
+        """POST /console/statements: execute a statement, or ask for confirmation."""
         if request.content_type != _FORM:
             raise RefusedError(415, f"HTTP 415 Unsupported Media Type: expected {_FORM}")
         body = (await request.app[BODIES].read(request)).decode(errors="replace")
@@ -170,7 +170,7 @@ class ConsoleDoor:
                 return self._shown("statements", {**document, "confirm": self._mark(text)})
             found = await self._doorway.execute(statement)
             if not is_question(statement):
-                self._state = None  # Who changed something wants to see it.
+                self._state = None  # So that a user sees the own change.
                 self.streams.wake()
         except HeadraceError as error:
             status = _status(error)
@@ -185,7 +185,7 @@ class ConsoleDoor:
         }
         return self._shown("statements", document)
 
-    # What the pages show.
+    # The contents of the pages.
 
     async def _overview(self, query: Mapping[str, str]) -> Document:
         state = await self._known_state()
@@ -294,7 +294,7 @@ class ConsoleDoor:
         return {"statement": text, "confirm": "", "error": "", "result": None}
 
     async def _known_state(self) -> Document:
-        """Return the state; one that is older than `STATE_SECONDS` only while it is read again."""
+        """Return the state; older than `STATE_SECONDS` only while a new one is being read."""
         old = self._state
         if old is not None and time.monotonic() - old[0] < STATE_SECONDS:
             return old[1]
@@ -316,7 +316,7 @@ class ConsoleDoor:
             self._reading = None
         return found
 
-    # How they are shown.
+    # The display of the pages.
 
     def _shown(self, name: str, document: Document, status: int = 200) -> web.Response:
         caller = CALLER.get()
@@ -337,14 +337,14 @@ class ConsoleDoor:
         return self._shown("error", {"error": _said(error)}, _status(error))
 
     def _mark(self, text: str) -> str:
-        """Return what only this server can know of *text* and the caller."""
+        """Return a mark of *text* and the caller that only this server can make."""
         caller = CALLER.get()
         said = json.dumps([caller.name, caller.door, text]).encode()
         return hmac.digest(self._secret, said, hashlib.sha256).hex()
 
 
 def _chosen(query: Mapping[str, str], jobs: Mapping[str, object]) -> str:
-    """Return the job that is asked for, or the first one. Raises NotFoundError."""
+    """Return the requested job, or the first one. Raises NotFoundError."""
     job = query.get("job") or next(iter(jobs), "")
     if job and job not in jobs:
         raise NotFoundError(

@@ -5,13 +5,13 @@ from typing import Final
 
 from headrace.connector.control.console.ring import LOWEST, TOKENS
 
-SIZE: Final = 100.0  # Of the square that the ring is drawn in, with its centre at 0.
+SIZE: Final = 100.0  # Of the square around the ring, with its centre at 0.
 _OUTER, _INNER = 48.0, 36.0
 _SPACE: Final = 0.004  # Between two arcs, as a share of the ring.
 
 
 def arc_path(first: int, behind: int) -> str:
-    """Return the path, as SVG has it, of the tokens from *first* to the one before *behind*."""
+    """Return the SVG path of the tokens from *first* up to, without, *behind*."""
     begin, end = ((token - LOWEST) / TOKENS for token in (first, behind))
     if end - begin > 1 - _SPACE:
         return "".join(_circle(radius) for radius in (_OUTER, _INNER))
@@ -32,6 +32,6 @@ def _circle(radius: float) -> str:
 
 
 def _point(share: float, radius: float) -> tuple[float, float]:
-    """Return the point so far around, clockwise from the top."""
+    """Return the point at *share* of the circle, clockwise from the top."""
     angle = 2 * math.pi * share
     return round(radius * math.sin(angle), 2), round(-radius * math.cos(angle), 2)

@@ -1,4 +1,4 @@
-"""The pages by name: what each shows, and its HTML."""
+"""The pages by name: their documents, and their HTML."""
 
 import hashlib
 from collections.abc import Mapping
@@ -51,14 +51,14 @@ def static_files() -> Mapping[str, tuple[bytes, str]]:
 
 
 def rendered(template: str, document: Document, **more: object) -> bytes:
-    """Return the HTML of a page; *more* is what the page shows besides its document."""
+    """Return the HTML of a page; *more* has content besides its document."""
     page = _environment().get_template(f"{template}.html")
     return page.render(page=template, d=document, **more).encode(errors="backslashreplace")
 
 
 @cache
 def _environment() -> "Environment":
-    # A worker whose pages are not opened starts without it.
+    # Imported here because a worker may never show its pages.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415
 
     made = Environment(
@@ -86,20 +86,20 @@ def _environment() -> "Environment":
 
 
 def tone(state: str) -> str:
-    """Return how a state looks: good, bad, waiting, or idle."""
+    """Return the tone of a state: good, bad, waiting, or idle."""
     if state in _WELL:
         return "good"
     return "bad" if state in _BAD else "waiting" if state in _WAITING else "idle"
 
 
 def _address(name: str) -> str:
-    """Return where a file is, with a mark of its content: it may be kept for long."""
+    """Return the path of a file, with a mark of its content, so that it can be cached for long."""
     content, _ = static_files()[name]
     return f"/console/static/{name}?v={hashlib.sha256(content).hexdigest()[:12]}"
 
 
 def _number(value: Any) -> str:  # noqa: ANN401 (of JSON)
-    """Return a number as people read it; nothing for None."""
+    """Return a number in a readable form; an empty string for None."""
     if value is None:
         return ""
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 (as read)

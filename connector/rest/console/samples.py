@@ -1,9 +1,9 @@
-"""Samples for the plots: of what all workers publish, and of the metrics of this one's jobs.
+"""Samples for the plots: of changes published by all workers, and of metrics of this one's jobs.
 
 The newest are kept, in memory.
 
-Counters become rates, and histograms quantiles, of the time between two samples. A number that is
-not known, such as after the restart of a process, is None.
+Counters become rates, and histograms quantiles, of the time between two samples. An unknown number,
+such as after the restart of a process, is None.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from headrace.plugins.metrics import Families
 
 EVERY_SECONDS: Final = 15.0
-SHARE_MAX: Final = 0.02  # Of the time, at most, one sample takes.
+SHARE_MAX: Final = 0.02  # The greatest share of time that samples may take.
 SAMPLES_MAX: Final = 240
-WORKERS_MAX: Final = 100  # That are listed; all are in the sum.
+WORKERS_MAX: Final = 100  # The number listed; the sum has all.
 QUANTILES: Final = (0.5, 0.95, 0.99)
 
 _PLOTS: Final = (
@@ -50,7 +50,7 @@ class Samples:
     ) -> None:
         """*metrics* is called on another thread, while *asking* is held; it may block for seconds.
 
-        *look* returns what workers published since it was called before. Nothing is sampled before
+        *look* returns the changes that workers published since its last call. Sampling begins with
         `start`.
         """
         self._metrics = metrics
@@ -63,12 +63,12 @@ class Samples:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Take a sample now and then, until `close`. Safe to call twice."""
+        """Take samples periodically, until `close`. Safe to call twice."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="samples")
 
     async def close(self) -> None:
-        """Take no more samples."""
+        """Stop sampling."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -77,7 +77,7 @@ class Samples:
     def add(self, found: "Families", now_s: float, workers: Workers | None = None) -> None:
         """Add a sample of *found* and *workers*, read at *now_s*, in seconds since 1970.
 
-        *workers* are None if they are not known now.
+        *workers* is None if they are currently unknown.
         """
         published, lag, backlog = 0.0, None, 0.0
         buckets: defaultdict[float, float] = defaultdict(float)
@@ -103,7 +103,7 @@ class Samples:
         self._samples.append((now_s, values))
 
     def _all_published(self, workers: Workers | None, now_s: float) -> float | None:
-        """Return how many changes all workers publish a second; keep what each of them does."""
+        """Return how many changes all workers publish a second; keep the rate of each."""
         if workers is None:
             self._workers = ()
             return None
@@ -144,7 +144,7 @@ class Samples:
     async def _asked(self) -> Workers | None:
         try:
             return await self._look()
-        except HeadraceError:  # The pages say why; what was published since comes with the next.
+        except HeadraceError:  # The pages say why; the next sample has the missed changes.
             return None
 
     async def _run(self) -> None:
@@ -162,9 +162,9 @@ class Samples:
 
 
 def quantile(buckets: Buckets, share: float) -> float | None:
-    """Return the value below which *share* of what was counted is; None if nothing was.
+    """Return the quantile at *share* of a histogram; None if it is empty.
 
-    *buckets* are cumulated, by their upper bound, ascending; within one values are even.
+    *buckets* are cumulative counts by upper bound, ascending; values are taken as even within one.
     """
     counts: Sequence[tuple[float, float]] = [(0.0, 0.0), *buckets.items()]
     total = counts[-1][1]

@@ -1,9 +1,9 @@
-"""Streams of server-sent events: one for each page that is open. It says when to load it again.
+"""Streams of server-sent events: one for each open page, which tells it when to reload.
 
-An event has no content, only the mark of what the page shows now; the page itself is asked for as
-always, with its permissions. A user who may not see pages any more gets no more events. The mark is
-the event's id, so a browser that connects again says what it has seen. Without news an event `seen`
-with the time comes now and then.
+An event has no content, only the mark of the page's current content; the page itself is requested
+as usual, with its permissions. A user who may no longer see pages gets no more events. The mark is
+the event's id, so a browser that reconnects sends the last one. Without news an event `seen` with
+the time is sent periodically.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from headrace.connector.rest.exchange import RefusedError
 from headrace.plugins import HeadraceError
 from headrace.plugins.amounts import span_text
 
-EVERY_SECONDS: Final = 5.0  # Between two looks at what a page shows.
+EVERY_SECONDS: Final = 5.0  # Between two looks at a page's content.
 STREAMS_MAX: Final = 64
 LOOKS_MAX: Final = 120  # Of one stream; then the browser connects again.
-BEAT_LOOKS: Final = 3  # After so many without news each side learns that the other is there.
-GONE_SECONDS: Final = 0.5  # Between two looks whether the page was closed.
+BEAT_LOOKS: Final = 3  # Without news, an event is sent after so many.
+GONE_SECONDS: Final = 0.5  # Between two checks whether the page was closed.
 RETRY_MS: Final = 2_000
 
 Look = Callable[[], Awaitable[Document]]
@@ -38,14 +38,14 @@ class Streams:
     """See the module. Belongs to the event loop's thread."""
 
     def __init__(self, admit: Admit) -> None:
-        """Have none yet."""
+        """Start without streams."""
         self._admit = admit
         self._count = 0
         self._news = asyncio.Event()
         self._is_closed = False
 
     def wake(self) -> None:
-        """Let all streams look now: something was changed here."""
+        """Make all streams look now: this server changed something."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -57,7 +57,7 @@ class Streams:
     async def serve(
         self, request: web.Request, look: Look, headers: Mapping[str, str]
     ) -> web.StreamResponse:
-        """Answer with a stream of the page that *look* reads, until it ends. See the module.
+        """Respond with a stream of the page that *look* reads, until it ends. See the module.
 
         Raises:
             RefusedError: there are `STREAMS_MAX` streams.
@@ -92,7 +92,7 @@ class Streams:
             news = self._news
             try:
                 await self._admit(request)
-            except RefusedError:  # The browser connects again, and gets the refusal.
+            except RefusedError:  # The browser reconnects, and is refused.
                 return
             mark, silent = await _mark_of(look), silent + 1
             if mark != known:
@@ -106,13 +106,13 @@ class Streams:
 
 
 def mark_of(document: Document) -> str:
-    """Return a mark of what a page shows: another one only if that, besides its time, differs."""
+    """Return a mark of a page's content, which depends on all but its time."""
     shown = {key: _shown(key, value) for key, value in document.items() if key != "time"}
     return hashlib.sha256(json.dumps(shown, default=str).encode()).hexdigest()[:16]
 
 
 def _shown(key: str, value: Any) -> Any:  # noqa: ANN401 (JSON)
-    """Return a value with its numbers as pages show them: an age grows all the time."""
+    """Return a value with its numbers as pages show them, because ages grow all the time."""
     if isinstance(value, float):
         return span_text(value) if key.endswith("_seconds") else f"{value:.3g}"
     if isinstance(value, Mapping):
@@ -124,7 +124,7 @@ async def _until(news: asyncio.Event, request: web.Request) -> None:
     """Wait for news, up to the next look.
 
     Raises:
-        ConnectionResetError: the page was closed. aiohttp says so only where one writes to it.
+        ConnectionResetError: the page was closed. aiohttp reports this only at a write.
 
     """
     now = asyncio.get_running_loop().time
@@ -144,5 +144,5 @@ async def _mark_of(look: Look) -> str:
 
 
 def _known(request: web.Request) -> str:
-    """Return the mark of what the browser shows."""
+    """Return the mark of the browser's last content."""
     return request.headers.get("Last-Event-ID") or request.query.get("mark", "")
