@@ -1,1 +1,1 @@
-"""Runs the jobs that statements ask for, each in processes of its own."""
+"""Runs the jobs that statements define, each in processes of its own."""

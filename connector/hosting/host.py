@@ -1,7 +1,7 @@
-"""Runs a job as it is wanted: run by run, for as long as this process lives.
+"""Follows the target state of a job, run by run, for as long as this process lives.
 
-A run ends when the job is to stop, to start over, or is configured otherwise; what was read by then
-is settled and committed. The next one starts with what the board and the job file say at that time.
+A run ends when the job must stop or restart, or its configuration changed; the records read by then
+are settled and committed. The next run starts with the board and the job file of that time.
 """
 
 import contextlib
@@ -44,9 +44,9 @@ from headrace.plugins import ConfigError, Context, HeadraceError, JobTraces, Pro
 from headrace.plugins.metrics import Measure
 
 LOOK_EVERY_SECONDS: Final = 0.2
-LOCK_SECONDS_MAX: Final = 60  # So long a state file is waited for that another process locks.
+LOCK_SECONDS_MAX: Final = 60  # The longest wait for a state file that another process locks.
 LOCK_PAUSE_MS_MAX: Final = 1_000
-CATCH_UP_PAUSE_SECONDS: Final = 10.0  # Before a sink that could not be asked is asked again.
+CATCH_UP_PAUSE_SECONDS: Final = 10.0  # Before an unavailable sink is asked again.
 
 
 class Running(Protocol):
@@ -56,10 +56,10 @@ class Running(Protocol):
         """Run the job. Raises HeadraceError: the job as a whole cannot run."""
 
     def stop(self) -> None:
-        """Ask for a clean stop. Any thread may call it."""
+        """Request a clean stop. Any thread may call it."""
 
     def measures(self) -> Iterable[Measure]:
-        """Return the metrics. Any thread may ask."""
+        """Return the metrics. Any thread may call."""
 
 
 Engine = Callable[[Job, Wanted], Running]
@@ -84,8 +84,8 @@ class Host:
         """Take *job* instead of the name in the file, if given; open nothing yet.
 
         With *new_state* a job that has run with another state starts over. *engine* makes its runs
-        if its sources do not say what it runs on, by default a worker, and *on_spark* if they say
-        Spark. *master* is that of Spark for runs that statements ask for.
+        if its sources do not name an engine, by default a worker, and *on_spark* if they name
+        Spark. *master* is Spark's master for runs that statements request.
         """
         self._master = master
         self._engines = {SPARK: on_spark or self._refuse_spark, WORKER: self._as_worker}
@@ -106,7 +106,7 @@ class Host:
         """What keeps the notes: see `state_of`. Known once the job file was read by `run`."""
 
     def stop(self) -> None:
-        """Ask for a clean stop. Any thread, and a signal handler, may call it at any time."""
+        """Request a clean stop. Any thread, and a signal handler, may call it at any time."""
         self._stopped.set()
         for running in (self._signalling, self._taker, self._running):
             if running is not None:
@@ -114,21 +114,22 @@ class Host:
 
     @property
     def name(self) -> str:
-        """The job's name. Raises what reading the job file does."""
+        """The job's name. Raises as reading the job file does."""
         return state_of(self._path, self._name)[1]
 
     def measures(self) -> Iterable[Measure]:
-        """Return the metrics of the current run. Any thread may ask."""
+        """Return the metrics of the current run. Any thread may call."""
         running = (self._running, self._taker, self._signalling)
         return [measure for each in running if each for measure in each.measures()]
 
     def run(self, *, until_idle: bool) -> tuple[str, Report | None]:
-        """Run until stopped or, with *until_idle*, until all there is was taken.
+        """Run until stopped or, with *until_idle*, until everything is delivered.
 
-        Returns the job's name and what all runs came to; None if it was to stop all the time.
+        Returns the job's name and the report of all runs; None if its target state was always
+        STOPPED.
 
         Raises:
-            HeadraceError: the job as a whole cannot run. What stops single splits is reported.
+            HeadraceError: the job as a whole cannot run. Errors of single splits are reported.
 
         """
         retry: Retry | None = None
@@ -156,7 +157,7 @@ class Host:
             return opened.name, replace(whole, failures=[*failed, *whole.failures])
 
     def _run_while_wanted(self, opened: OpenedJob, *, until_idle: bool) -> Report | None:
-        """Run the job until it has ended or is to stop; return what all runs came to."""
+        """Run the job until it has ended or must stop; return the report of all runs."""
         whole: Report | None = None
         while True:
             wanted = self._wait_until_wanted(opened, until_idle=until_idle)
@@ -170,7 +171,7 @@ class Host:
 
     def _run_once(self, opened: OpenedJob, wanted: Wanted, *, until_idle: bool) -> Report:
         job = opened.read()
-        os.chdir(job.directory)  # To which the paths in options are relative.
+        os.chdir(job.directory)  # Paths in options are relative to it.
         self._has_run = True
         notes = opened.notes()
         for fork in notes.board.forks(job.name):
@@ -183,7 +184,7 @@ class Host:
             begin_run(job, notes, notes.store(job.name))
             return self._take_only(notes, job.name, wanted, until_idle=until_idle)
         with contextlib.ExitStack() as stack:
-            if job.engine == SPARK:  # It may be missing here.
+            if job.engine == SPARK:  # Spark may be missing here.
                 stack.enter_context(opened.reporting())
             self._running = running = self._engines.get(job.engine, self._engine)(job, wanted)
         if self._stopped.is_set():
@@ -199,18 +200,18 @@ class Host:
 
     @staticmethod
     def _refuse_spark(job: Job, wanted: Wanted) -> Running:
-        """Refuse a job for Spark in a process that starts none."""
+        """Raise: a job for Spark in a process that does not start Spark."""
         del wanted
         said = f"the data sources of job {job.name} are to run on Spark"
         hint = "`headrace worker` and `headrace run` do so"
         raise ConfigError([Problem(ENGINE_KEY, said, hint)])
 
     def _as_worker(self, job: Job, wanted: Wanted) -> Worker:
-        """Return a worker, unless Spark runs the job, or has delivered more than the store says.
+        """Return a worker, unless Spark runs the job, or has delivered more than the store has.
 
         Raises:
             JobBusyError: Spark runs it.
-            ConfigError: it is Spark's to continue.
+            ConfigError: Spark must continue it.
 
         """
         refuse_stream(job)
@@ -224,7 +225,7 @@ class Host:
         )
 
     def _take_only(self, notes: NoteCopy, job: str, wanted: Wanted, *, until_idle: bool) -> Report:
-        """Take the runs of a job without live changes, until something else is wanted."""
+        """Take the runs of a job without live changes, until its target state changes."""
         report, taker = Report([], [], 0, 0, 0, 0, 0.0, 0.0, 0), self._taker
         assert taker is not None  # noqa: S101 (made before)
         if until_idle:
@@ -237,14 +238,14 @@ class Host:
         return replace(report, outcome=Outcome.ENDED if is_over else Outcome.CHANGED)
 
     def _reserve(self, job: Job, fork: str, store: Store) -> None:
-        """Keep what a forked job needs before this one, which has read it, disposes of it."""
+        """Reserve a forked job's segments before this job, which read them, disposes of them."""
         context = Context(job=fork, clock=SystemClock(), job_key=store.job_key(), log=self._log)
         with contextlib.closing(made_source(job, context)) as source:
             if isinstance(source, JobTraces):
                 source.reserve(store.plans().in_force.splits)
 
     def _wait_until_wanted(self, opened: OpenedJob, *, until_idle: bool) -> Wanted | None:
-        """Wait while the job is to stop, or others still run what must be separated first."""
+        """Wait while the job must stop, or others still run sources that must be forked first."""
         reported = False
         while not self._stopped.is_set():
             wanted = self._separated(opened, until_idle=until_idle)
@@ -263,16 +264,16 @@ class Host:
         return None
 
     def _separated(self, opened: OpenedJob, *, until_idle: bool) -> Wanted | None:
-        """Return what is wanted of the job, or None while its parts cannot be separated yet."""
+        """Return the target state of the job, or None while its sources cannot be forked yet."""
         notes, name = opened.look(), opened.name
         if notes is None:
-            return Wanted()  # There is no file yet: the run makes it.
+            return Wanted()  # No file exists yet: the run makes it.
         wanted = adopt_sources(notes, name)
         if not wanted.mixed and wanted.state is not Desired.STOPPED:
             return wanted
         store = notes.store(name)
         busy = live_workers(store, is_dead)
-        if notes.behind(name):  # A job that runs finds out by itself.
+        if notes.behind(name):  # A running job finds out by itself.
             is_owned = any(row.owner in busy for row in store.leases())
             if not is_owned and not self._caught_up(opened, wanted, until_idle=until_idle):
                 return None
@@ -283,13 +284,13 @@ class Host:
         return notes.board.wanted(name)
 
     def _caught_up(self, opened: OpenedJob, wanted: Wanted, *, until_idle: bool) -> bool:
-        """Have the file know what the sink has; a job that is stopped waits for it in peace."""
+        """Copy the sink's commits to the state; a stopped job can wait for the sink."""
         if time.monotonic() < self._next_catch_up:
             return False
         try:
             job = opened.read()
             with opened.reporting():
-                if checkpoint_of(job.state, job.name).has_losses():  # Spark has to copy them.
+                if checkpoint_of(job.state, job.name).has_losses():  # Spark must copy them.
                     return False
                 return catch_up(job, self._log)
         except HeadraceError as error:
@@ -301,7 +302,7 @@ class Host:
 
 
 def _must_rest(wanted: Wanted, *, until_idle: bool) -> bool:
-    """Say whether a job is not to run: one that is paused could not take all there is."""
+    """Return whether a job must not run; until idle, also if it is paused."""
     return wanted.state is Desired.STOPPED or (until_idle and wanted.state is Desired.PAUSED)
 
 

@@ -1,4 +1,4 @@
-"""A job file with its control store open: a process opens it once, and passes it on."""
+"""A job file and its open control store: a process opens them once, and passes them on."""
 
 import contextlib
 from collections.abc import Iterator
@@ -29,11 +29,11 @@ class OpenedJob:
         self._notes: NoteCopy | None = None
 
     def look(self) -> NoteCopy | None:
-        """Return the control store; None while it is a state file that no run has made yet."""
+        """Return the control store; None while it is a state file that does not exist yet."""
         return self.notes() if self._notes is not None or self.state.exists() else None
 
     def notes(self) -> NoteCopy:
-        """Return the control store, which is made if it is missing."""
+        """Return the control store; make it if it is missing."""
         if self._notes is None:
             self._notes = open_notes(self.state)
         return self._notes
@@ -41,8 +41,8 @@ class OpenedJob:
     def read(self) -> Job:
         """Return the job as its file and the statements configure it now.
 
-        What was read of the file when the job was opened counts for the first call only, and not
-        after `forget_file`. The status of the job shows an error. Raises as `read_job` does.
+        The first call uses the file as read at the opening, but not after `forget_file`. The status
+        of the job shows an error. Raises as `read_job` does.
         """
         notes, written = self.look(), self._written
         self._written = None
@@ -54,18 +54,18 @@ class OpenedJob:
         self._written = None
 
     def is_over(self) -> bool:
-        """Say whether this is a forked job whose source was dropped."""
+        """Return whether this is a forked job whose source was dropped."""
         notes = self.look() if FORK_MARK in self.name else None
         return notes is not None and not notes.board.routes(self.name)
 
     def failed_sources(self) -> list[SourceFailedError]:
-        """Return the errors of those of its sources that failed."""
+        """Return the errors of its failed sources."""
         notes = self.look()
         return [] if notes is None else failed_sources(notes, self.name)
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:
-        """Let the status show an error of the block; where the store fails too, that one counts."""
+        """Show an error of the block in the status; raise it even if the store fails too."""
         try:
             yield
         except HeadraceError as error:

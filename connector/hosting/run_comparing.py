@@ -1,4 +1,4 @@
-"""Compares logs, topic and table as a run that a statement asked for. Needs an extra."""
+"""Compares logs, topic and table, as a run that a statement requested. Needs an extra."""
 
 from collections.abc import Callable
 from typing import Final
@@ -20,9 +20,9 @@ FOLDER: Final = "reconcile"
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """What a comparison came to: changes of the logs, differences, and a line about both.
+    """The outcome of a comparison: changes of the logs, differences, and a line about both.
 
-    `repair` is what would repair the topics, if that was asked for and something is to repair.
+    `repair` is the run that would repair the topics, if requested and needed.
     """
 
     changes: int
@@ -42,12 +42,12 @@ def compared(
 
     A repair is only planned; it has the name of the run.
 
-    *once* reads the logs of shards once for tasks of these, and *pause* waits for seconds.
-    *measures* count what is read.
+    *once* reads the logs of shards once for tasks of these, and *pause* waits for a number of
+    seconds. *measures* counts what is read.
 
     Raises:
         ConfigError: the job cannot be compared, or options are wrong.
-        RunHaltedError: it was halted.
+        RunHaltedError: the run was halted.
         ShardFailedError: a side could not be read.
 
     """

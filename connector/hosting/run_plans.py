@@ -1,4 +1,4 @@
-"""Plans the runs that statements ask for: of which shards each is, and where they are delivered."""
+"""Plans the runs that statements request: their shards and their targets."""
 
 import contextlib
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from headrace.plugins import ConfigError, RowReading
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A run with the source that it is about, and the parts of its job."""
+    """A requested run with its source, and the parts of its job."""
 
     run: AskedRun
     entry: SourceEntry
@@ -36,25 +36,25 @@ class Asked(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, run: AskedRun, job: Job, notes: NoteCopy) -> "Asked":
-        """Read them. Raises what reading a job does."""
+        """Read source and job. Raises as reading a job does."""
         assert job.file is not None  # noqa: S101 (a job that a host runs has a file)
         text = job_text(job.file, job.name, notes=notes)
         return cls(run, Catalogue(notes).source(run.source), text)
 
     @property
     def order(self) -> Order:
-        """What the run is to do."""
+        """The order of the run."""
         return self.run.order
 
     @property
     def is_on_spark(self) -> bool:
-        """Say whether it is to run on Spark: it says so itself, or its source does."""
+        """Whether it runs on Spark: by its own options, or by its source's."""
         given = checked(self.order.kind, self.order.options)
         return (given.engine or self.text.engine) == SPARK
 
     @property
     def at_once(self) -> int:
-        """How many shards are delivered at the same time."""
+        """How many shards are delivered concurrently."""
         return self.entry.options.snapshot_parallel if self._is_snapshot else 1
 
     @property
@@ -70,7 +70,7 @@ class Asked(msgspec.Struct, frozen=True):
 
         """
         name = self.run.name
-        with runs.executing(f"plan-{name}"):  # Two that plan at once would both read it.
+        with runs.executing(f"plan-{name}"):  # Two concurrent plans would both read it.
             known = next((run for run in runs.runs() if run.run == name), None)
             if known is not None:
                 target = self._rows_target() if self._is_snapshot else known.target
@@ -83,7 +83,7 @@ class Asked(msgspec.Struct, frozen=True):
             return run
 
     def selection(self) -> Selection:
-        """Return which changes a run over the logs selects. Raises ConfigError."""
+        """Return the selection of changes of a run over the logs. Raises ConfigError."""
         given = checked(self.order.kind, self.order.options)
         table = self.entry.table_text
         return Selection(
@@ -109,7 +109,7 @@ class Asked(msgspec.Struct, frozen=True):
         return target, self._ranges(spec, options.snapshot_ranges), {}
 
     def _ranges(self, spec: SourceSpec, ranges: int) -> Sequence[Shard]:
-        """Return ranges of tokens; of a partition that of its token, and none if it has no rows."""
+        """Return token ranges; for a partition that of its token, and none if it has no rows."""
         tokens = self.order.tokens
         if (key := self.order.key) is not None:
             with inside(spec.directory), contextlib.closing(spec.open()) as source:
@@ -127,11 +127,11 @@ class Asked(msgspec.Struct, frozen=True):
         return target, plan.shards, {"findings": findings_of(plan)}
 
     def _check_folder(self, given: object) -> None:
-        """Refuse a folder outside those that the worker's file allows to sinks of statements."""
+        """Raise if the folder is outside those that the worker's file allows to statements."""
         if self.text.bounds is not None and (found := self.text.bounds.problems(given)):
             raise ConfigError(found)
 
 
 def findings_of(plan: Planned) -> list[str]:
-    """Return what the checks of the logs say, once each."""
+    """Return the findings of the checks of the logs, once each."""
     return list(dict.fromkeys(finding.message for finding in plan.findings))

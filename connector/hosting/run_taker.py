@@ -1,7 +1,7 @@
-"""Takes the runs that statements ask for, of one job, in the process of the job.
+"""Takes the runs that statements request of one job, in the process of the job.
 
 A shard that the target accepted is not delivered again, and one process at a time takes a run. Live
-changes flow meanwhile. Of the runs that are due the oldest is taken first.
+changes flow meanwhile. The oldest run that is due is taken first.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headrace.connector.hosting.taking import Taking
 
 LOOK_EVERY_SECONDS: Final = 1.0
-END_SECONDS_MAX: Final = 30.0  # A sink that does not answer may hold a shard for longer.
+END_SECONDS_MAX: Final = 30.0  # A sink that hangs may delay a shard for longer.
 _DUE: Final = (RunState.WAITING, RunState.RUNNING)
 
 
@@ -47,7 +47,7 @@ class RunTaker:
     def __init__(
         self, job: Job, log: structlog.stdlib.BoundLogger, *, master: str | None = None
     ) -> None:
-        """Read nothing yet. *master* is that of Spark, for runs that are to be there."""
+        """Read nothing yet. *master* is Spark's master, for runs on Spark."""
         self._job, self._master = job, master
         self._log = log.bind(job=job.name)
         self._stopped = threading.Event()
@@ -60,11 +60,11 @@ class RunTaker:
         self._not_before_ms: dict[str, int | None] = {}
 
     def stop(self) -> None:
-        """Let what is read end after its page."""
+        """Stop; a read in progress ends after its page."""
         self._stopped.set()
 
     def measures(self) -> Iterable[Measure]:
-        """Return the metrics of the run that is being taken. Any thread may ask."""
+        """Return the metrics of the current run. Any thread may call."""
         return () if (taking := self._taking) is None else taking.measures()
 
     @contextlib.contextmanager
@@ -79,7 +79,7 @@ class RunTaker:
             thread.join(END_SECONDS_MAX)
 
     def finish(self, notes: NoteCopy) -> Sequence[HeadraceError]:
-        """Take all runs that are due, each once; return why some are not complete."""
+        """Take all runs that are due, each once; return the errors of incomplete ones."""
         failures: list[HeadraceError] = []
         for run, seen in self._due(notes):
             try:
@@ -93,11 +93,11 @@ class RunTaker:
     def _follow(self) -> None:
         with contextlib.closing(open_notes(self._job.notes)) as notes:
             while not self._stopped.wait(LOOK_EVERY_SECONDS):
-                with contextlib.suppress(StoreUnavailableError):  # It may answer the next time.
+                with contextlib.suppress(StoreUnavailableError):  # It may respond the next time.
                     self._look(notes)
 
     def _look(self, notes: NoteCopy) -> None:
-        """Take what is due, the oldest first; one that failed again after a pause."""
+        """Take due runs, oldest first; failed ones again after a pause."""
         due = self._due(notes)
         if not due or notes.board.wanted(self._job.name).state is not Desired.RUNNING:
             return
@@ -116,7 +116,7 @@ class RunTaker:
                     self._failed(notes, run, error)
 
     def _may_take(self, notes: NoteCopy, run: AskedRun) -> bool:
-        """Say whether the job follows the logs, or the run does not need that."""
+        """Return whether the job follows the logs, or the run does not need that."""
         name = self._job.name
         if run.order.kind is not RunKind.SNAPSHOT or is_only(notes, name):
             return True
@@ -131,8 +131,8 @@ class RunTaker:
         ]
 
     def _failed(self, notes: NoteCopy, run: AskedRun, error: HeadraceError) -> None:
-        """Try again after a pause, or show the error and wait until a user resumes it."""
-        # What a range failed from may have any cause; its error is only a text.
+        """Retry after a pause, or show the error and wait until a user resumes the run."""
+        # The failure of a range may have any cause; its error is only text.
         cause = None if isinstance(error, ShardFailedError) else error
         name = run.name
         again_ms = self._restarts.failed(name, SystemClock().monotonic_ms(), cause)
@@ -143,17 +143,17 @@ class RunTaker:
             runs.report(name, replace(found[1], state=RunState.WAITING))
 
     def _take(self, notes: NoteCopy, run: AskedRun, seen: Progress) -> None:
-        """Do what is left of it.
+        """Do the rest of a run.
 
         Raises:
-            RunHaltedError: it is to be stopped.
-            RunBusyError: another process takes it.
+            RunHaltedError: the run must stop.
+            RunBusyError: another process takes the run.
             HeadraceError: some of it could not be read, or delivered; the rest is done.
 
         """
         if seen.attempt != run.attempt:
             self._restarts.forget(run.name)
-        # Here because it takes long to import, and is seldom needed.
+        # Imported here because it is slow to import and seldom needed.
         from headrace.connector.hosting.taking import Taking  # noqa: PLC0415
 
         self._taking = taking = Taking(
@@ -167,7 +167,7 @@ class RunTaker:
 
 
 def is_only(notes: NoteCopy, job: str) -> bool:
-    """Say whether *job* delivers what a table holds, and no changes."""
+    """Return whether *job* delivers only the rows of tables, and no changes."""
     catalogue = Catalogue(notes)
     names = [route.source for route in catalogue.board.routes(job)]
     found = [source for source in catalogue.sources() if source.name in names]

@@ -18,7 +18,7 @@ from headrace.plugins import HeadraceError, Signal, SignalChannel, Signals
 from headrace.plugins.metrics import Measure, counter
 
 WAIT_SECONDS: Final = 0.5
-PAUSE_SECONDS: Final = 5.0  # After the topic could not be read, or the state not be changed.
+PAUSE_SECONDS: Final = 5.0  # After a failure to read the topic, or to change the state.
 END_SECONDS_MAX: Final = 30.0
 _DONE, _REFUSED, _OTHERS = "followed", "refused", "other_job"
 
@@ -35,20 +35,19 @@ class Signalling:
         self._said = ""
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stopped.set()
 
     def measures(self) -> Iterable[Measure]:
-        """Return how many signals came. Any thread may ask."""
+        """Return how many signals came. Any thread may call."""
         found = [({"fate": fate}, float(count)) for fate, count in self._counts.items() if count]
         return [counter("headrace_signals_total", "Signals by what became of them.", found)]
 
     @contextlib.contextmanager
     def beside(self, notes: NoteCopy) -> Iterator[None]:
-        """Follow signals while the block runs, if the sink has a place for them.
+        """Follow signals while the block runs, if the sink has a topic for them.
 
-        *notes* are the control store of the job. The signals of a fork are those of the job that
-        it left.
+        *notes* is the control store of the job. A fork follows the signals of the job that it left.
 
         Raises:
             ConfigError: the sink's client refuses an option.
@@ -87,7 +86,7 @@ class Signalling:
                     signals.done(signal)
 
     def _followed(self, notes: NoteCopy, signal: Signal) -> bool:
-        """Do what *signal* asks for, once the state can be changed; False: it is to stop."""
+        """Execute *signal*, once the state can be changed; False: a stop was requested."""
         while not self._stopped.is_set():
             try:
                 self._obey(notes, signal)
@@ -99,7 +98,7 @@ class Signalling:
         return False
 
     def _obey(self, notes: NoteCopy, signal: Signal) -> None:
-        # Here because they take long to import, and are seldom needed.
+        # Imported here because they are slow to import and seldom needed.
         from headrace.connector.control.commands import Commands  # noqa: PLC0415
         from headrace.connector.control.runs.signals import follow_signal  # noqa: PLC0415
 

@@ -1,9 +1,9 @@
-"""Keeps pumps, which are processes, for each job of a state file or store that is to run.
+"""Keeps pumps, which are processes, for each job of a state file or store that should run.
 
-Those that die are started again; others of the job have their splits meanwhile.
+Dead ones are restarted; others of the job own their splits meanwhile.
 
-The processes are children that run one job each (`headrace run FILE --job NAME`); they follow what
-is wanted of their job by themselves. The supervisor calls no plugin, so none can hold it up.
+The processes are children that run one job each (`headrace run FILE --job NAME`); they follow the
+target state of their job by themselves. The supervisor does not call plugins, so none can block it.
 """
 
 import os
@@ -50,20 +50,20 @@ class Child(Protocol):
         """Return its exit status, or None while it lives."""
 
     def terminate(self) -> None:
-        """Ask it to settle, commit and end."""
+        """Request it to settle, commit and end."""
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it at once."""
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end. Raises subprocess.TimeoutExpired."""
 
     def metrics_port(self) -> int:
-        """Return where it serves its metrics, 0 as long as it has not said so."""
+        """Return the port of its metrics; 0 until it has reported one."""
 
 
 class JobProcess:
-    """`headrace run` for one job; it ends when this process does, also when that is killed."""
+    """`headrace run` for one job; it ends with this process, even if that is killed."""
 
     def __init__(self, path: Path, job: str, log_level: str, *more: str) -> None:
         """Start it, with *more* options."""
@@ -73,7 +73,7 @@ class JobProcess:
                 *(["--debug"] if shows_messages() else []),
                 *("run", str(path), "--job", job, "--with-parent", *more),
             ],
-            stdin=subprocess.PIPE,  # Nothing is ever written: its end tells the child of ours.
+            stdin=subprocess.PIPE,  # Never written: its end tells the child of ours.
             stdout=subprocess.PIPE,
         )
         self.poll = self._process.poll
@@ -95,7 +95,7 @@ class JobProcess:
 
 
 class _Pump(msgspec.Struct):
-    """A place for a process. `not_before_ms` None: nothing is started in it by itself."""
+    """A slot for a process. If `not_before_ms` is None, it is not restarted automatically."""
 
     number: int
     child: Child | None = None
@@ -106,7 +106,7 @@ class _Pump(msgspec.Struct):
 
 
 class _Job(msgspec.Struct):
-    """A job as the supervisor remembers it."""
+    """The supervisor's data about a job."""
 
     pumps: Sequence[_Pump]
     is_on_spark: bool
@@ -127,7 +127,7 @@ class Supervisor:
         pumps: int = 1,
         clock: Clock | None = None,
     ) -> None:
-        """*start* starts a child for the job of a name, *pumps* of them for each."""
+        """*start* starts a child for a job, by name; each job has *pumps* children."""
         self._state = state
         self._start = start
         self._log = log
@@ -139,9 +139,9 @@ class Supervisor:
         self._is_idle_said = False
 
     def metrics_ports(self) -> Mapping[int, str]:
-        """Return where the children serve their metrics, and the numbers of their pumps.
+        """Return the ports of the children's metrics, and the numbers of their pumps.
 
-        Any one thread may ask.
+        Any one thread may call.
         """
         pumps = [(pump.number, pump.child) for pump in self._all()]
         return {
@@ -157,11 +157,11 @@ class Supervisor:
                 pump.child.kill()
 
     def stop(self) -> None:
-        """Ask for the end. Any thread may call it."""
+        """Request the end. Any thread may call it."""
         self._stopped.set()
 
     def run(self) -> None:
-        """Look after the jobs until stopped, then end all children."""
+        """Supervise the jobs until stopped, then end all children."""
         notes = open_notes(self._state)
         try:
             while not self._stopped.wait(LOOK_EVERY_SECONDS):
@@ -174,10 +174,10 @@ class Supervisor:
             self._end()
 
     def look(self, notes: NoteCopy) -> None:
-        """Start, stop and judge children.
+        """Start, stop and check children.
 
         Raises:
-            StateLostError: their file has gone.
+            StateLostError: the state file is gone.
 
         """
         notes.check()
@@ -189,7 +189,7 @@ class Supervisor:
                 pumps = [_Pump(number) for number in range(1, self._pumps + 1)]
                 self._jobs[name] = _Job(pumps, is_on_spark=engine_of(notes, name) == SPARK)
             job, wanted = self._jobs[name], board.wanted(name)
-            if wanted != job.wanted:  # The target state changed: what failed may work now.
+            if wanted != job.wanted:  # The target state changed: a failed job may work now.
                 job.wanted, job.is_on_spark = wanted, engine_of(notes, name) == SPARK
                 for pump in job.pumps:
                     pump.not_before_ms = 0
@@ -208,7 +208,7 @@ class Supervisor:
                 del self._jobs[name]
 
     def _say_what_is_missing(self, notes: NoteCopy, *, is_idle: bool) -> None:
-        """Say once, while there is no job, which statement would make one."""
+        """Log once, while there is no job, which statement would make one."""
         if is_idle and not self._is_idle_said:
             commands = Commands(notes)
             for each in missing(len(commands.sinks()), len(commands.sources())):
@@ -216,7 +216,7 @@ class Supervisor:
         self._is_idle_said = is_idle
 
     def _settle(self, name: str, pump: _Pump, *, to_run: bool) -> None:
-        """Start the child of a job that is to run, and end that of one that is not."""
+        """Start the child of a job that should run, and end that of a job that should not."""
         if not to_run and pump.child is not None and not pump.leaving:
             pump.leaving = True
             pump.child.terminate()
@@ -233,8 +233,8 @@ class Supervisor:
         if status is None:
             return
         pump.child = None
-        # What was wanted when it ended is perhaps not what is wanted now: the only source of its
-        # job may have been dropped, and made again before this look.
+        # The target state may have changed since the end: the only source of the job may have been
+        # dropped, and created again before this look.
         is_outdated = pump.wanted != self._jobs[name].wanted
         if status == 0 or pump.leaving:
             is_over = status == 0 and not pump.leaving and not is_outdated
@@ -248,14 +248,14 @@ class Supervisor:
         is_again = again_ms is not None
         self._log.error("job_failed", job=name, pump=pump.number, status=status, again=is_again)
         job = self._jobs[name]
-        if not any(other.child for other in job.pumps):  # Else the others have its splits.
+        if not any(other.child for other in job.pumps):  # Else others own its splits.
             job.troubled = True
             state = Observed.RESTARTING if is_again else Observed.FAILED
             reason = problem or f"its process ended with status {status}"
             self._show(store, name, pump, state, reason)
 
     def _again_ms(self, key: str, status: int, problem: str) -> int | None:
-        """Return when a pump that ended is restarted; what is missing may appear at any time."""
+        """Return when to restart a pump that ended; a missing thing may appear at any time."""
         now_ms = self._clock.monotonic_ms()
         if status == _ENVIRONMENT_STATUS:
             return self._restarts.awaits(key, now_ms)

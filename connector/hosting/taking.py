@@ -1,4 +1,4 @@
-"""One attempt at a run that a statement asked for, in the process of its job or on Spark."""
+"""One attempt at a run that a statement requested, in the process of its job or on Spark."""
 
 import contextlib
 import threading
@@ -42,7 +42,7 @@ _LEAST_SECONDS: Final = 0.001
 
 
 class _Before(msgspec.Struct, frozen=True, kw_only=True):
-    """What earlier attempts came to, and when this one started."""
+    """The results of earlier attempts, and the start of this one."""
 
     done: int = 0
     changes: int = 0
@@ -64,7 +64,7 @@ class Taking:
         *,
         master: str | None = None,
     ) -> None:
-        """Continue from what was *seen* of it; *master* is that of Spark, if it runs there."""
+        """Continue from the progress *seen*; *master* is Spark's master, for a run on Spark."""
         self._master = master
         self._halt = threading.Event()
         self.progress = seen
@@ -75,14 +75,14 @@ class Taking:
         self._before = _Before()
         self._next_look_s = 0.0
         self._measures: RunMeasures | None = None
-        self._reported: Measures | None = None  # Of what it does now.
+        self._reported: Measures | None = None  # Of the current step.
 
     def take(self) -> None:
-        """Do what is left of it.
+        """Do the rest of the run.
 
         Raises:
-            RunHaltedError: it is to be stopped.
-            RunBusyError: another process takes it.
+            RunHaltedError: the run must stop.
+            RunBusyError: another process takes the run.
             HeadraceError: some of it could not be read, or delivered; the rest is done.
 
         """
@@ -102,11 +102,11 @@ class Taking:
         self._tell(state=RunState.COMPLETED, problem="", ended_ms=ended_ms)
 
     def measures(self) -> Iterable[Measure]:
-        """Return the metrics of the run. Any thread may ask."""
+        """Return the metrics of the run. Any thread may call."""
         return () if self._reported is None else self._reported.measures()
 
     def _execute_named(self, runs: RunTable) -> None:
-        """Raise any exception as a named error: a mistake in a plugin ends this run alone."""
+        """Raise any exception as a named error: a bug in a plugin ends only this run."""
         try:
             self._execute(runs)
         except HeadraceError:
@@ -125,10 +125,10 @@ class Taking:
 
     @contextlib.contextmanager
     def _engine(self, runs: RunTable, asked: Asked) -> Iterator[Engine]:
-        """Yield Spark, or this process, where parts end when the run is no longer wanted."""
+        """Yield Spark or this process; its parts end when the run is no longer wanted."""
         if asked.is_on_spark:
             with runs.executing(self._asked.name):
-                pass  # Spark is not started for what another process takes.
+                pass  # Do not start Spark: another process takes it.
             with engine(self._master, go_on=self._goes_on) as used:
                 counted = partial(self._counted, used.gather)
                 yield replace(used, gather=counted, once=partial(self._counted_once, used.once))
@@ -146,7 +146,7 @@ class Taking:
         self._send(runs, run, used)
 
     def _send(self, runs: RunTable, run: Run, used: Engine) -> None:
-        """Deliver what is left of a planned run."""
+        """Deliver the remaining shards of a planned run."""
         self._begin(runs.shards(run.run), measures := RunMeasures(run.run, note=self._report))
         try:
             with self._telling(measures):
@@ -163,14 +163,14 @@ class Taking:
             raise
 
     def _compare(self, runs: RunTable, asked: Asked, used: Engine) -> None:
-        """Compare from the beginning: what an earlier attempt had found is not kept."""
+        """Compare from the beginning: findings of earlier attempts are not kept."""
         try:
             from headrace.connector.hosting.run_comparing import compared  # noqa: PLC0415 (an extra)
         except ImportError as error:
             message = f"a comparison needs {error.name}, which cannot be imported"
             raise SparkMissingError(message, hint=install_hint("spark")) from error
         with runs.executing(self._asked.name):
-            runs.forget(self._asked.name)  # The repair of an earlier attempt: what it sent is seen.
+            runs.forget(self._asked.name)  # An earlier attempt's repair: this reads its records.
             self._tell(state=RunState.RUNNING, shards=0, done=0, attempt=self._asked.attempt)
             self._tell(begun_ms=self.progress.begun_ms or SystemClock().wall_ms())
             measures = CompareMeasures(self._asked.name)
@@ -190,7 +190,7 @@ class Taking:
 
     @contextlib.contextmanager
     def _telling(self, measures: Measures) -> Iterator[None]:
-        """Show *measures*, and send them and their spans, as the job says."""
+        """Show *measures*, and send them and their spans, as the job configures."""
         self._reported = measures
         with contextlib.ExitStack() as stack:
             runtime, name = self._job.runtime, self._job.name
@@ -210,13 +210,13 @@ class Taking:
         return reports
 
     def _counted(self, gather: Gatherer, tasks: Sequence[Callable[[], T]]) -> Sequence[T]:
-        """Run the tasks of a comparison at once, and show how many there are and were."""
+        """Run the tasks of a comparison concurrently, and show how many are left and done."""
         with self._counting(len(tasks)):
             return gather(tasks)
 
     @contextlib.contextmanager
     def _counted_once(self, once: Once, shards: Sequence[Shard]) -> Iterator[OverShards]:
-        """Yield what does so with tasks of *shards*."""
+        """Yield a function that does so with tasks of *shards*."""
         with once(shards) as over:
 
             def counted(
@@ -235,7 +235,7 @@ class Taking:
         self._tell(done=self.progress.done + tasks)
 
     def _wait(self, seconds: float) -> None:
-        """Wait, and look meanwhile whether the run is still wanted."""
+        """Wait, and check meanwhile whether the run is still wanted."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self._check_halted()
@@ -247,7 +247,7 @@ class Taking:
             raise RunHaltedError("the run was halted") from cause
 
     def _begin(self, rows: Sequence[ShardRow], measures: RunMeasures) -> None:
-        """Show what earlier attempts came to."""
+        """Show the results of earlier attempts."""
         done = [row.report for row in rows if row.state is ShardState.PASS]
         self._before = _Before(
             done=len(done),
@@ -275,10 +275,10 @@ class Taking:
         begun: execution.Begun,
         ended: execution.Ended,
     ) -> None:
-        """Deliver shards; an error ends those that are being delivered.
+        """Deliver shards; an error ends the running ones.
 
-        Ranges of tokens are delivered on threads. Shards of the logs, which are read once for all
-        of them, one after another.
+        Token ranges are delivered on threads. Shards of the logs, which are read once for all of
+        them, are delivered one after another.
         """
         if self._asked.order.kind is not RunKind.SNAPSHOT:
             perform_here(works, begun=begun, ended=ended, halted=self._halted)
@@ -304,8 +304,8 @@ class Taking:
         )
 
     def _goes_on(self) -> bool:
-        """Say whether the run is still wanted; halt it if it is not."""
-        with contextlib.suppress(StoreUnavailableError):  # It may answer the next time.
+        """Return whether the run is still wanted; halt it if it is not."""
+        with contextlib.suppress(StoreUnavailableError):  # It may respond the next time.
             if not self._is_wanted():
                 self._halt.set()
         if self._stopped.is_set():
@@ -313,19 +313,19 @@ class Taking:
         return not self._halt.is_set()
 
     def _pause(self, seconds: float) -> None:
-        """Wait for *seconds*. Raises RunHaltedError when the process is to stop."""
+        """Wait for *seconds*. Raises RunHaltedError if the process must stop."""
         if self._stopped.wait(seconds):
             raise RunHaltedError("the run was halted")
 
     def _halted(self, seconds: float) -> bool:
-        """Wait for *seconds*, and say whether the run is to end; the store is asked seldom."""
+        """Wait for *seconds*; return whether the run must end. The store is read seldom."""
         if self._stopped.wait(seconds) or time.monotonic() >= self._next_look_s:
             self._next_look_s = time.monotonic() + execution.LOOK_EVERY_SECONDS
             self._goes_on()
         return self._halt.is_set()
 
     def _report(self) -> None:
-        """Store how far it is; if the store does not answer, the next report does so."""
+        """Store the progress; if the store does not respond, the next report does."""
         if self._measures is None:
             return
         measured, before = self._measures, self._before
