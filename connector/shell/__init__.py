@@ -1,1 +1,1 @@
-"""The statement language: text to statements and back, results to text; and the shell."""
+"""The shell: statements, CQL, and its own commands."""

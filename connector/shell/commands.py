@@ -109,7 +109,7 @@ def _set(session: Session, argument: str) -> None:
 
 
 def _source(session: Session, argument: str) -> None:
-    session.run_file(_path(argument, "SOURCE"))  # Its errors are shown, and end nothing.
+    session.run_file(_path(argument, "SOURCE"))  # Its errors are shown, and do not end it.
 
 
 def _capture(session: Session, argument: str) -> None:
@@ -245,7 +245,7 @@ def _improper(command: str) -> ShellError:
     return ShellError(f"Improper {command} command.")
 
 
-# What some type who come from another shell.
+# For users who are used to another shell.
 SHORTCUTS: Final[Mapping[str, str]] = {
     "\\?": "HELP",
     "\\H": "HELP",

@@ -1,6 +1,6 @@
-"""Completion: from what the parser expects, and from what exists.
+"""Completion, from the parser's expectations and from existing names.
 
-Pure but for the plugins that it asks for their schemes and options.
+Pure but for the schemes and options of plugins.
 """
 
 import contextlib
@@ -52,10 +52,10 @@ _ARGUMENTS: Final[Mapping[str, Sequence[str]]] = {
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What there is: sinks with the URI that made each, the tables of sources, Cassandra's tables.
+    """The existing objects: sinks with their URIs, the tables of sources, Cassandra's tables.
 
     `sources` maps a table to its word, `own` are the names of sources without a table; `tables`
-    says of each of Cassandra's whether CDC is on.
+    maps each of Cassandra's tables to whether CDC is on.
     """
 
     sinks: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -68,7 +68,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Suggestion(msgspec.Struct, frozen=True):
-    """A text for the place of the last `replaces` characters; `meaning` explains it."""
+    """A text that replaces the last `replaces` characters; `meaning` explains it."""
 
     text: str
     replaces: int = 0
@@ -76,7 +76,7 @@ class Suggestion(msgspec.Struct, frozen=True):
 
 
 def suggestions(before: str, known: Known) -> list[Suggestion]:
-    """Return what may stand at the end of *before*, the best first."""
+    """Return the possible continuations of *before*, the best first."""
     last = _last_unit(before)
     text = last.text if last else ""
     blank = before[last.start + len(text) :] if last else ""
@@ -100,7 +100,7 @@ def suggestions(before: str, known: Known) -> list[Suggestion]:
 
 
 def _last_unit(before: str) -> Unit | None:
-    """Return the unit that *before* ends in, if it is not over."""
+    """Return the unfinished unit at the end of *before*, if there is one."""
     last = next(iter(deque(units(before), maxlen=1)), None)
     if last is None or before[last.start + len(last.text) :].lstrip().startswith(";"):
         return None
@@ -110,7 +110,7 @@ def _last_unit(before: str) -> Unit | None:
 
 
 def _open_quote(text: str) -> int:
-    """Return where the string begins that *text* ends in, or -1."""
+    """Return the start of the unfinished string at the end of *text*, or -1."""
     opened = (token for token in pieces(text) if token.kind is TokenKind.OPEN)
     return next((token.start for token in opened if token.value[0] == "'"), -1)
 
@@ -132,7 +132,7 @@ def _after(head: str, kind: Kind, known: Known) -> Iterable[Suggestion]:
 
 
 def _of(what: str, head: str, found: Outlook, known: Known) -> Iterator[Suggestion]:
-    """Yield what can stand for *what*, which the parser expects after *head*."""
+    """Yield suggestions for *what*, which the parser expects after *head*."""
     if what.isupper() or (what == ";" and not head.endswith(";")):
         yield Suggestion(what)
     elif what == "sink name" and not head.upper().lstrip().startswith("CREATE DATA_SINK"):
@@ -155,7 +155,7 @@ def _of(what: str, head: str, found: Outlook, known: Known) -> Iterator[Suggesti
 
 
 def _tables(head: str, known: Known) -> Iterator[Suggestion]:
-    """Yield tables: those of sources, or for a new source, those with CDC first."""
+    """Yield tables: those of sources or, for a new source, all, those with CDC first."""
     keyspace = head[:-1].rsplit(maxsplit=1)[-1].strip('"') if head.endswith(".") else None
     creating = head.upper().lstrip().startswith("CREATE")
     offered = known.tables if creating else known.sources
@@ -168,7 +168,7 @@ def _tables(head: str, known: Known) -> Iterator[Suggestion]:
 
 
 def _options(head: str, found: Outlook, known: Known) -> Mapping[str, Option]:
-    """Return the options, by name, that the statement in *head* may still give."""
+    """Return the options, by name, that may still follow in the statement in *head*."""
     from headrace.connector.control.entries import RouteOptions  # noqa: PLC0415 (slow, seldom)
 
     of_run = _of_run(head)
@@ -192,7 +192,7 @@ def _options(head: str, found: Outlook, known: Known) -> Mapping[str, Option]:
 
 
 def _of_run(head: str) -> type | None:
-    """Return the class of options of the run that the statement in *head* asks for, if it does."""
+    """Return the class of options of the run that the statement in *head* requests, or None."""
     from headrace.connector.control.runs.options import OF_VERB  # noqa: PLC0415 (slow, seldom)
 
     word = next(iter(head.split()), "")
@@ -222,7 +222,7 @@ def _without_tables() -> Iterator[str]:
 
 
 def _sink_class(head: str, found: Outlook, known: Known) -> type | None:
-    """Return the class of options of the sink that *head* makes or alters."""
+    """Return the class of options of the sink that *head* creates or alters."""
     if "uri" in found.spans:
         start, end = found.spans["uri"]
         uri = head[start:end].strip("'")
@@ -259,7 +259,7 @@ def _without_last(found: Outlook) -> Outlook:
 
 
 def _in_quotes(head: str, typed: str, known: Known) -> Iterator[Suggestion]:
-    """Yield what may continue a string that was opened after *head*."""
+    """Yield continuations of a string that was opened after *head*."""
     found = outlook(head)
     expected = found.expected
     offered: Sequence[str] = ()

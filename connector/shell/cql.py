@@ -27,20 +27,20 @@ from headrace.connector.shell.cql_values import Value, cql_style, cql_text
 from headrace.plugins import HeadraceError
 from headrace.plugins.cql_text import Cursor
 
-PROTOCOL_VERSION: Final = 5  # Of every version from 4.0 on.
+PROTOCOL_VERSION: Final = 5  # Supported from Cassandra 4.0 on.
 TRACE_SECONDS_MAX: Final = 10
 
 _ERRORS: Final = (NoHostAvailable, DriverException, ErrorMessage)
 
 
 class CqlError(HeadraceError):
-    """Cassandra refused something, or could not do it; `title` is the name that it has there."""
+    """Cassandra refused a request, or failed; `title` is Cassandra's name of the error."""
 
     code: ClassVar[str] = "cql"
     exit_status: ClassVar[int] = 2
 
     def __init__(self, title: str, message: str) -> None:
-        """Keep both."""
+        """Keep title and message."""
         super().__init__(message)
         self.title = title
 
@@ -58,7 +58,7 @@ class CqlUnreachableError(CqlError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CqlTarget:
-    """Which node to connect to, and as whom."""
+    """The node to connect to, and the login."""
 
     host: str
     port: int = 9042
@@ -75,7 +75,7 @@ class CqlConnection:
     """See the module. Belongs to the thread that made it."""
 
     def __init__(self, target: CqlTarget) -> None:
-        """Connect. Raises CqlUnreachableError, with why."""
+        """Connect. Raises CqlUnreachableError, which has the reason."""
         self.target = target
         profile = ExecutionProfile(
             load_balancing_policy=WhiteListRoundRobinPolicy([target.host]),
@@ -110,7 +110,7 @@ class CqlConnection:
 
     @property
     def keyspace(self) -> str:
-        """The current keyspace, or nothing."""
+        """The current keyspace, or an empty string."""
         return self._session.keyspace or ""
 
     @property
@@ -128,7 +128,7 @@ class CqlConnection:
         """Execute one statement; yield its answer in pages, at least one.
 
         Raises:
-            CqlError: Cassandra refused it, or did not answer.
+            CqlError: Cassandra refused it, or did not respond.
 
         """
         with _errors_named():
@@ -164,7 +164,7 @@ class CqlConnection:
         ]
 
     def close(self) -> None:
-        """Give the connection back. Safe to call twice."""
+        """Close the connection. Safe to call twice."""
         self._cluster.shutdown()
 
     def _table(
@@ -195,7 +195,7 @@ class CqlConnection:
 
 
 def table_read(text: str) -> tuple[str, str]:
-    """Return the keyspace and the name behind FROM, each empty where there is none."""
+    """Return the keyspace and the name after FROM, each empty if it is missing."""
     cursor = Cursor(text)
     while not cursor.at_end and not cursor.accept("from"):
         cursor.advance()

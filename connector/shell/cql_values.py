@@ -14,11 +14,11 @@ FLOAT_DIGITS: Final = 5
 
 _TIME_TYPES: Final = frozenset({"Date", "Time", "Duration"})  # The driver's own.
 
-Value = Any  # What cassandra-driver makes of a cell.
+Value = Any  # The type of a cell in cassandra-driver.
 
 
 def cql_text(value: Value) -> str:
-    """Return a cell as a row shows it: a text that is not inside another value has no quotes."""
+    """Return the text of a cell: a string that is not inside another value has no quotes."""
     return value if isinstance(value, str) else _nested(value)
 
 

@@ -1,11 +1,11 @@
-"""What executes statements for a command: the service of this machine, or of another."""
+"""The interface of services that execute statements: on this machine, or on another."""
 
 from typing import Final, Protocol
 
 from headrace.connector.language.rendering import ResultTable
 from headrace.connector.language.statements import Statement
 
-# What `remote` logs in with.
+# The variables with the login of `remote`.
 LOGIN_VARIABLE: Final = "HEADRACE_REST_PASSWORD"
 BEARER_VARIABLE: Final = "HEADRACE_REST_TOKEN"
 

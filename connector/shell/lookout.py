@@ -29,7 +29,7 @@ from headrace.connector.shell.completion import Known
 from headrace.connector.shell.executing import Executes
 from headrace.plugins import HeadraceError
 
-KNOWN_SECONDS: Final = 2.0  # For so long an answer is good enough for completion.
+KNOWN_SECONDS: Final = 2.0  # How long an answer is used for completion.
 
 _WELL: Final = (Observed.RUNNING, Observed.PAUSED, Observed.STOPPED)
 
@@ -37,8 +37,8 @@ _WELL: Final = (Observed.RUNNING, Observed.PAUSED, Observed.STOPPED)
 class Lookout(msgspec.Struct):
     """See the module.
 
-    `service` opens what executes statements, `cassandra` returns the tables that a live connection
-    knows of.
+    `service` opens the service that executes statements, `cassandra` returns the tables of a live
+    connection.
     """
 
     service: Callable[[], contextlib.AbstractContextManager[Executes]]
@@ -47,7 +47,7 @@ class Lookout(msgspec.Struct):
     _asked: float = float("-inf")
 
     def known(self) -> Known:
-        """Return what there is, as of lately; nothing while the state file does not answer."""
+        """Return the recently known objects; none while the state file does not respond."""
         if time.monotonic() - self._asked > KNOWN_SECONDS:
             self._asked = time.monotonic()
             with contextlib.suppress(HeadraceError):
@@ -70,9 +70,9 @@ class Lookout(msgspec.Struct):
         return " · ".join(parts)
 
     def lag(self) -> str:
-        """Return how far the source is behind that is most behind; nothing where none can tell.
+        """Return the greatest lag of a source; an empty string if none is known.
 
-        Takes as long as the sources take to answer.
+        Takes as long as the sources take to respond.
         """
         try:
             (rows,) = self._rows(Show(subject=Subject.LAG))

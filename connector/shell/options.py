@@ -1,7 +1,7 @@
 """The options of a shell at its start: flags, then the environment, then cqlsh's own file.
 
-`cqlshrc` is read, so that nothing about the connection is configured twice. What is ours stands in
-`headracerc`. No module named in either is ever imported.
+`cqlshrc` is read, so that the connection is not configured twice. Our own settings are in
+`headracerc`. Modules named in either are never imported.
 """
 
 import argparse
@@ -26,7 +26,7 @@ _PORT: Final = 9042
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellOptions:
-    """Everything that is settled before a shell begins. Paths are expanded; seconds are seconds."""
+    """The options of a shell at its start. Paths are expanded; times are seconds."""
 
     state: str
     rest: str
@@ -55,10 +55,10 @@ class ShellOptions:
 def read_options(
     argv: Sequence[str], environment: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> ShellOptions:
-    """Return what *argv*, *environment* and the files in *home* say, in this order.
+    """Return the options in *argv*, *environment* and the files in *home*, in this order.
 
     Raises:
-        ShellError: a file cannot be read, or says something that cannot be.
+        ShellError: a file cannot be read, or has an invalid value.
 
     """
     home = home or Path.home()
@@ -177,7 +177,7 @@ def _credentials(given: argparse.Namespace, rc: _RcFile, home: Path) -> tuple[st
     """Return user and password of the credentials file, or of cqlshrc.
 
     Raises:
-        ShellError: others could read the file.
+        ShellError: other users could read the file.
 
     """
     path = Path(given.credentials) if given.credentials else home / ".cassandra" / "credentials"
@@ -192,7 +192,7 @@ def _credentials(given: argparse.Namespace, rc: _RcFile, home: Path) -> tuple[st
 
 
 def _colour(given: argparse.Namespace, rc: _RcFile, environment: Mapping[str, str]) -> bool | None:
-    """Return whether to use colours; None leaves it to the terminal."""
+    """Return whether to use colours; None lets the terminal decide."""
     if given.no_color or environment.get("NO_COLOR"):
         return False
     if given.color:
@@ -204,7 +204,7 @@ def _colour(given: argparse.Namespace, rc: _RcFile, environment: Mapping[str, st
 
 
 def _rest_tls(rc: _RcFile, environment: Mapping[str, str]) -> ssl.SSLContext:
-    """Return how another machine's server is reached: by its name, also where checks are lax."""
+    """Return the TLS context for another machine's server, which always checks its name."""
     context = _tls(rc, environment)
     if context.verify_mode is ssl.CERT_REQUIRED:
         context.check_hostname = True
@@ -224,7 +224,7 @@ def _tls(rc: _RcFile, environment: Mapping[str, str]) -> ssl.SSLContext:
             context.load_cert_chain(Path(certificate).expanduser(), own_key)
     except (OSError, ssl.SSLError) as error:
         raise ShellError(f"the certificates of TLS cannot be used: {error}") from error
-    context.check_hostname = False  # As cqlsh: nodes are named by address.
+    context.check_hostname = False  # Like cqlsh: nodes are named by address.
     if validate.lower() in ("0", "false", "no", "off"):
         context.verify_mode = ssl.CERT_NONE
     return context

@@ -34,7 +34,7 @@ from headrace.connector.shell.terminal import (
 )
 
 HEALTH_SECONDS: Final = 2.0
-LAG_SECONDS: Final = 20.0  # It costs a process.
+LAG_SECONDS: Final = 20.0  # It needs a process.
 _REDRAWN_SECONDS: Final = 1.0
 _STYLE: Final = Style.from_dict({
     "keyword": "ansiblue bold",
@@ -44,7 +44,7 @@ _STYLE: Final = Style.from_dict({
     "open": "ansired",
     "bottom-toolbar": "reverse",
 })  # fmt: skip
-ENTRIES_MAX: Final = 5_000  # Of the history, read back; older ones stay in the file.
+ENTRIES_MAX: Final = 5_000  # Entries read from the history; older ones stay in the file.
 FILE_BYTES_MAX: Final = 8 * 1024 * 1024
 _CQL_SECRET: Final = re.compile(
     r"(?i)\bidentified\b|^\s*login\b|(?<![.\w])password\s*=\s*'(?!\$\{)"
@@ -52,10 +52,10 @@ _CQL_SECRET: Final = re.compile(
 
 
 class ShellHistory(History):
-    """What was entered before, one JSON text a line, so that line ends stay.
+    """The entered text, one JSON string a line, so that line ends stay.
 
-    Secrets never go in. A statement that gives a secret a literal is refused when it is executed;
-    it is not kept either. Without a path nothing outlives the process.
+    It never has secrets. A statement with a literal as a secret is refused when it is executed, and
+    it is not kept. Without a path the history ends with the process.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -71,7 +71,7 @@ class ShellHistory(History):
             with self._path.open("rb") as file:
                 file.seek(max(0, self._path.stat().st_size - FILE_BYTES_MAX))
                 lines = file.read(FILE_BYTES_MAX).splitlines()
-        except OSError:  # It does not exist yet, or cannot be read: then there is none.
+        except OSError:  # It is missing, or unreadable: no history.
             return []
         return list(filter(None, map(_entry, reversed(lines[-ENTRIES_MAX:]))))
 
@@ -79,7 +79,7 @@ class ShellHistory(History):
         """Add an entry to the file."""
         if self._path is None:
             return
-        with contextlib.suppress(OSError):  # Without the right to write it there is none.
+        with contextlib.suppress(OSError):  # Without write permission there is none.
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -92,7 +92,7 @@ class ShellHistory(History):
 
 
 def is_secret(text: str) -> bool:
-    """Say whether *text* may hold a secret: a literal where one belongs, or a user's password."""
+    """Return whether *text* may have a secret: one as a literal, or a user's password."""
     return has_secret(text) or _CQL_SECRET.search(text) is not None
 
 
@@ -105,7 +105,7 @@ def _entry(line: bytes) -> str:
 
 
 class Prompt:
-    """Reads units from a terminal and has a session execute them."""
+    """Reads units from a terminal and executes them in a session."""
 
     def __init__(
         self, session: Session, history: ShellHistory, lookout: Lookout, *, colour: bool = True
@@ -131,7 +131,7 @@ class Prompt:
         session.history = history.get_strings
 
     def run(self) -> None:
-        """Read and execute until EXIT or Ctrl-D. Ctrl-C gives up what is typed, or a statement."""
+        """Read and execute until EXIT or Ctrl-D. Ctrl-C discards input, or cancels a statement."""
         with self._toolbar:
             while True:
                 try:
@@ -168,10 +168,10 @@ class _Highlighter(Lexer):
 
 
 class _Toolbar:
-    """The line at the bottom: parts that are kept up to date by threads, so that none can block."""
+    """The line at the bottom: threads update its parts, so that none can block."""
 
     def __init__(self, *parts: tuple[Callable[[], str], float]) -> None:
-        """Each part is asked for again after this number of seconds."""
+        """Start with a list of parts, each with its refresh interval in seconds."""
         self._parts = parts
         self._shown = [""] * len(parts)
         self._ended = threading.Event()
@@ -201,7 +201,7 @@ def _bindings() -> KeyBindings:
         buffer = event.current_buffer
         text = buffer.text
         if buffer.complete_state is not None and buffer.complete_state.current_completion:
-            buffer.complete_state = None  # It was taken from the menu; there may be more to type.
+            buffer.complete_state = None  # Taken from the menu; more input may follow.
             return
         at_the_end = buffer.document.is_cursor_at_the_end or "\n" not in text
         if not text.strip() or (at_the_end and is_whole(text)):

@@ -1,7 +1,7 @@
-"""The control service of another machine, asked over HTTP: what `--rest URL` means.
+"""The control service of another machine over HTTP, for `--rest URL`.
 
-Statements are parsed here and executed there, as the user logged in there. Nothing is followed
-elsewhere, and no password goes over a connection that others can read.
+Statements are parsed here and executed there, as the user logged in there. Redirects are not
+followed, and passwords are not sent over unencrypted connections.
 """
 
 import base64
@@ -24,7 +24,7 @@ from headrace.connector.shell.executing import BEARER_VARIABLE, LOGIN_VARIABLE
 from headrace.plugins import ConfigError, HeadraceError, Problem
 
 PATH: Final = "/api/v1/statements"
-SECONDS_MAX: Final = 40.0  # A plugin may take 30 to answer there.
+SECONDS_MAX: Final = 40.0  # A plugin there may take 30 s.
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 
 _ERRORS: Final = {known.code: known for known in StatementError.__subclasses__()}
@@ -34,7 +34,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class RemoteError(HeadraceError):
-    """The other machine does not answer, or not as headrace does."""
+    """The other machine does not respond, or not like headrace."""
 
     code: ClassVar[str] = "rest_unreachable"
     exit_status: ClassVar[int] = 1
@@ -42,7 +42,7 @@ class RemoteError(HeadraceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteTarget:
-    """Where the other machine is asked, and as whom. Without a user and a token, anonymously."""
+    """The other machine's URL, and the login. Without a user and a token, anonymous."""
 
     url: str
     username: str = ""
@@ -55,7 +55,7 @@ class RemoteService:
     """See the module. Every statement is a request of its own. Safe on several threads."""
 
     def __init__(self, target: RemoteTarget) -> None:
-        """Ask nothing yet. Raises ShellError: the URL cannot be, or would show the password."""
+        """Send nothing yet. Raises ShellError: the URL is invalid, or would reveal the password."""
         parts = urllib.parse.urlsplit(target.url)
         if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
             raise ShellError("--rest takes a URL as in https://host:8083")
@@ -144,7 +144,7 @@ class RemoteService:
 def remote(
     url: str, *, username: str = "", password: str = "", tls: ssl.SSLContext | None = None
 ) -> RemoteService:
-    """Return the service at *url*, as this user, or as the environment says.
+    """Return the service at *url*, as this user, or as the one in the environment.
 
     Raises ShellError.
     """
@@ -160,5 +160,5 @@ def remote(
 
 
 def password_is_known() -> bool:
-    """Say whether the environment has what `remote` logs in with."""
+    """Return whether the environment has a login for `remote`."""
     return bool(os.environ.get(LOGIN_VARIABLE) or os.environ.get(BEARER_VARIABLE))

@@ -1,8 +1,8 @@
-"""Splits input into units, and says which part of the shell executes each.
+"""Splits input into units, by the part of the shell that executes each.
 
 A unit is one of our statements, a command to the shell itself, or CQL. A statement ends at a
-semicolon, a command also at the end of its line. Nothing else is looked at, so that CQL passes
-through as it stands.
+semicolon, a command also at the end of its line. Nothing else is examined, so that CQL passes
+unchanged.
 """
 
 import re
@@ -22,18 +22,18 @@ COMMANDS: Final = (
     "?", "CAPTURE", "CLEAR", "CLS", "CONSISTENCY", "EXIT", "EXPAND", "FORMAT", "HELP", "HISTORY",
     "LOGIN", "PAGING", "QUIT", "SET", "SOURCE", "TIMING", "TRACING", "WATCH",
 )  # fmt: skip
-SHORTCUT: Final = "\\"  # With it begin commands like those of psql; see `commands.SHORTCUTS`.
+SHORTCUT: Final = "\\"  # The prefix of commands like psql's; see `commands.SHORTCUTS`.
 _OUR_VERBS: Final = frozenset({
     "ACCEPT", "BACKFILL", "PAUSE", "POLL", "PREVIEW", "RECONCILE", "REDRIVE", "REPLAY", "RESTART",
     "RESUME", "SHOW", "SNAPSHOT", "STOP", "TAIL", "VALIDATE",
 })  # fmt: skip
 _SHARED_VERBS: Final = frozenset({"CREATE", "ALTER", "DROP", "DESCRIBE", "DESC"})
-_HISTORY_TIMES: Final = ("CDC_TIME", "PHOENIX_ROW_TIME")  # As far as words are looked at.
+_HISTORY_TIMES: Final = ("CDC_TIME", "PHOENIX_ROW_TIME")  # As far as words are examined.
 _SHOWN_BY_SHELL: Final = frozenset({"VERSION", "HOST"})
-_ENDED_BY_LINE: Final = frozenset({"DESCRIBE", "DESC", "SHOW"})  # As they are in cqlsh.
+_ENDED_BY_LINE: Final = frozenset({"DESCRIBE", "DESC", "SHOW"})  # As in cqlsh.
 _WORDS_LOOKED_AT: Final = 2
 _WORD_CHARS_MAX: Final = 16  # Longer words mean nothing here.
-_LINES_LOOKED_AT: Final = 64  # Beyond, only a semicolon ends a statement of ours.
+_LINES_LOOKED_AT: Final = 64  # After that only a semicolon ends a statement.
 
 _STYLES: Final = {
     TokenKind.STRING: "string",
@@ -51,7 +51,7 @@ _KEYWORDS: Final = frozenset({
 
 
 class Kind(StrEnum):
-    """Whom a unit is for."""
+    """The part of the shell that executes a unit."""
 
     OURS = "ours"
     COMMAND = "command"
@@ -59,9 +59,9 @@ class Kind(StrEnum):
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A piece of input; `text` has no semicolon, `whole` says that nothing can follow it.
+    """A piece of input; `text` has no semicolon, `whole` says that it is complete.
 
-    `start` is where it stands in the input, for places in errors.
+    `start` is its offset in the input, for places in errors.
     """
 
     kind: Kind
@@ -71,7 +71,7 @@ class Unit(msgspec.Struct, frozen=True):
 
 
 def units(text: str) -> Iterator[Unit]:
-    """Yield the units of *text*; the last one may not be whole."""
+    """Yield the units of *text*; the last one may be incomplete."""
     at = 0
     while (unit := _next_unit(text, at)) is not None:
         yield unit[0]
@@ -79,12 +79,12 @@ def units(text: str) -> Iterator[Unit]:
 
 
 def is_whole(text: str) -> bool:
-    """Say whether *text* can be executed as it is, without waiting for another line."""
+    """Return whether *text* can be executed without another line."""
     return all(unit.whole for unit in units(text))
 
 
 def highlighted(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the pieces of *text*, all of it, each with the name of its colour or none."""
+    """Yield all pieces of *text*, each with the name of its colour or an empty name."""
     for token in pieces(text):
         style = _STYLES.get(token.kind, "")
         if token.kind is TokenKind.WORD and token.value.upper() in _KEYWORDS:
@@ -93,7 +93,7 @@ def highlighted(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _next_unit(text: str, at: int) -> tuple[Unit, int] | None:
-    """Return the unit that begins at or after *at*, and where it ends."""
+    """Return the unit that starts at or after *at*, and its end."""
     seen = _Seen()
     for token in pieces(text, at):
         kind, is_end = token.kind, token.keyword == ";"
@@ -112,7 +112,7 @@ def _next_unit(text: str, at: int) -> tuple[Unit, int] | None:
 
 
 class _Seen(msgspec.Struct):
-    """What of a unit was seen: where it starts, its first two words and its last two."""
+    """The scanned part of a unit: its start, its first two words and its last two."""
 
     start: int = -1
     first: tuple[str, ...] = ()
@@ -146,11 +146,11 @@ class _Seen(msgspec.Struct):
         return Kind.CQL
 
     def ended_by_semicolon(self) -> bool:
-        """Say whether a semicolon ends the unit: one inside a batch does not."""
+        """Return whether a semicolon ends the unit: one inside a batch does not."""
         return self.first[0] != "BEGIN" or self.last == ("APPLY", "BATCH")
 
     def ended_by_line(self, text: str, line_end: Token | None = None) -> bool:
-        """Say whether a line end, or the end of *text*, ends the unit as a semicolon would."""
+        """Return whether a line end, or the end of *text*, ends the unit like a semicolon."""
         kind = self.kind
         if kind is Kind.COMMAND or self.first[0] not in _ENDED_BY_LINE:
             return kind is Kind.COMMAND

@@ -1,7 +1,7 @@
 """A session of the shell: units of input are executed one by one, and answered on a screen.
 
-The same for a prompt, a file, a pipe and `-e`. Knows nothing of terminals: the reader of the
-input passes the screen. Belongs to one thread.
+The same for a prompt, a file, a pipe and `-e`. Independent of terminals: the reader of the input
+passes the screen. Belongs to one thread.
 """
 
 import contextlib
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 
 SOURCE_DEPTH_MAX: Final = 8  # Files that execute files.
 PAGE_ROWS: Final = 100
-FETCHED_ROWS: Final = 1_000  # At once, where there is no paging.
-JOINED_ROWS_MAX: Final = 100_000  # A longer answer is shown as several.
+FETCHED_ROWS: Final = 1_000  # At once, without paging.
+JOINED_ROWS_MAX: Final = 100_000  # A longer result is shown in parts.
 
 _CQL_DESTRUCTIVE: Final = ("DROP", "TRUNCATE")
 
 
 class Settings(msgspec.Struct):
-    """What commands set. `page_rows` is 0 where nothing is shown page by page."""
+    """The settings that commands change. `page_rows` is 0 without paging."""
 
     format: str = "table"
     expand: bool = False
@@ -69,10 +69,10 @@ class Settings(msgspec.Struct):
 
 @dataclass(slots=True)
 class Screen:
-    """Where answers and errors go, and who can be asked.
+    """The output of results and errors, and questions to the user.
 
-    `ask` is called with a question before something is destroyed, and with `---MORE---` between
-    pages; it returns False to leave it. `password` asks for one.
+    `ask` is called with a question before a destructive statement, and with `---MORE---` between
+    pages; it returns False to cancel. `password` asks for a password.
     """
 
     out: TextIO = field(default_factory=lambda: sys.stdout)
@@ -93,7 +93,7 @@ class LeaveShell(Exception):  # noqa: N818 (not an error: the user entered EXIT)
 class Session:
     """See the module. `cql` is None without a connection; `login` makes one for a user.
 
-    `failed` says whether anything was in error so far, also in files that were executed.
+    `failed` says whether anything has failed so far, also in executed files.
     """
 
     def __init__(
@@ -120,17 +120,17 @@ class Session:
 
     @property
     def keyspace(self) -> str:
-        """The current keyspace, or nothing."""
+        """The current keyspace, or an empty string."""
         return self.cql.keyspace if self.cql else self.settings.keyspace
 
     def run(self, text: str, *, origin: str = "", is_file: bool = False) -> bool:
-        """Execute every unit of *text*; say whether all succeeded.
+        """Execute every unit of *text*; return whether all succeeded.
 
-        Errors are shown, behind *origin* and the line if there is one. The last statement of a
-        file ends with a semicolon, or at least is one of ours.
+        Errors are shown, after *origin* and the line if there is one. The last statement of a file
+        ends with a semicolon, or at least is one of ours.
 
         Raises:
-            LeaveShell: the session was asked to end.
+            LeaveShell: a command ended the session.
 
         """
         succeeded, line, at = True, 1, 0
@@ -149,7 +149,7 @@ class Session:
         """Execute a file, as SOURCE does.
 
         Raises:
-            ShellError: it cannot be read, or it is executed by too many others.
+            ShellError: it cannot be read, or files are nested too deeply.
 
         """
         text = read_script(Path(path).expanduser())
@@ -162,7 +162,7 @@ class Session:
             self._depth -= 1
 
     def show(self, result: ResultTable) -> None:
-        """Write an answer to the screen, or to the file that captures it."""
+        """Write a result to the screen, or to the capturing file."""
         form = self.settings.format
         if form == "table" and self.settings.expand:
             form = "expanded"
@@ -176,17 +176,17 @@ class Session:
                 self.screen.out.flush()
 
     def say(self, text: str) -> None:
-        """Write a line that is not an answer."""
+        """Write a line that is not a result."""
         self.screen.out.write(f"{text}\n")
         self.screen.out.flush()
 
     @property
     def captured_by(self) -> str:
-        """The file that captures answers, or nothing."""
+        """The file that captures results, or an empty path."""
         return self._captured_by if self._capture else ""
 
     def capture(self, path: str) -> None:
-        """Append answers to *path* from now on; with an empty one, show them again.
+        """Append results to *path* from now on; with an empty path, show them again.
 
         Raises:
             ShellError: the file cannot be written.
@@ -205,7 +205,7 @@ class Session:
             self._capture = os.fdopen(descriptor, "a", encoding="utf-8")
 
     def close(self) -> None:
-        """Give back the connection and the capturing file. Safe to call twice."""
+        """Close the connection and the capturing file. Safe to call twice."""
         self.capture("")
         if self.cql is not None:
             self.cql.close()
@@ -256,7 +256,7 @@ class Session:
             self._warn(result)
 
     def _follow(self, parsed: ParsedStatement, statement: TailCdc | PollCdc) -> None:
-        """Show one answer after the other, each from where the last one ended, until Ctrl-C."""
+        """Repeat the statement, each time from the end of the last result, until Ctrl-C."""
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 result = self.execute(parsed, statement)
@@ -270,7 +270,7 @@ class Session:
                     statement = msgspec.structs.replace(statement, since=None, after=after)
 
     def execute(self, parsed: ParsedStatement, statement: Statement) -> ResultTable:
-        """Execute one of our statements; *parsed* is what it was read from."""
+        """Execute one of our statements; *parsed* is its parsed form with places."""
         try:
             return self.service.execute(statement)
         except ConfigError as error:
@@ -286,7 +286,7 @@ class Session:
         """
         name, *rest = text.split(maxsplit=1)
         command = self._commands.get(name.upper())
-        if command is None:  # Only one that begins with a backslash is not looked up before.
+        if command is None:  # Only one with a backslash is not looked up before.
             raise ShellError(f"{name} is not a command. HELP lists the commands.")
         command(self, rest[0].strip() if rest else "")
 
@@ -299,7 +299,7 @@ class Session:
                     words[1].strip('"') if '"' in words[1] else words[1].lower()
                 )
                 return
-            list(parse_script(unit.text))  # It may be one of ours, misspelt: that says so.
+            list(parse_script(unit.text))  # It may be our own, misspelt: then this raises.
             if verb == "SELECT":
                 raise ShellError("not connected; a SELECT of a CDC needs WHERE CDC_TIME() >= …")
             raise ShellError("not connected")
@@ -319,7 +319,7 @@ class Session:
         return not self.screen.interactive or self.screen.ask(f"{shown}\nReally? [y/N] ")
 
     def _qualified(self, statement: Statement) -> Statement:
-        """Return *statement* with the current keyspace where its table has none."""
+        """Return *statement* with the current keyspace if its table has none."""
         if not self.keyspace:
             return statement
         if isinstance(statement, Show) and statement.source is not None:
@@ -360,11 +360,11 @@ class Session:
         self.screen.err.flush()
 
 
-Command = Callable[[Session, str], None]  # Is given what follows its name.
+Command = Callable[[Session, str], None]  # It gets the text after its name.
 
 
 def joined(pages: Iterable[ResultTable]) -> Iterator[ResultTable]:
-    """Yield the pages of answers as whole answers, the longest of them in parts."""
+    """Yield pages joined to whole results, long ones in parts."""
     whole: ResultTable | None = None
     for page in pages:
         if whole is None:

@@ -36,9 +36,10 @@ def ask(question: str) -> bool:
 
 
 def read_units(session: Session, read_line: Callable[[], str]) -> None:
-    """Execute what is typed, line by line, until EXIT or the end of the input.
+    """Execute input, line by line, until EXIT or the end of the input.
 
-    *read_line* returns a line with its end, and nothing at the end. Ctrl-C gives up what is typed.
+    *read_line* returns a line with its line end, and an empty string at the end. Ctrl-C discards
+    the input.
     """
     typed, empty = "", 0
     while True:
@@ -66,7 +67,7 @@ def read_units(session: Session, read_line: Callable[[], str]) -> None:
 
 
 def prompt_text(session: Session) -> str:
-    """Return `user@headrace:keyspace> `, with what of it there is."""
+    """Return `user@headrace:keyspace> `, without unknown parts."""
     user = session.cql.target.username if session.cql else ""
     before = f"{user}@" if user else ""
     after = f":{session.keyspace}" if session.keyspace else ""
@@ -74,5 +75,5 @@ def prompt_text(session: Session) -> str:
 
 
 def continuation_text(width: int) -> str:
-    """Return what stands before a second line: dots that end where the prompt ends."""
+    """Return the prompt of a continuation line: dots up to the end of the prompt."""
     return "... ".rjust(width)
