@@ -1,1 +1,1 @@
-"""The demo: a recorded cluster through the whole product into Kafka, checked by a consumer."""
+"""The demo: plays a recorded cluster through the whole product into Kafka; a consumer checks it."""

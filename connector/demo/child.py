@@ -24,20 +24,20 @@ _READ_BYTES_MAX: Final = 65_536
 
 
 class ChildFailedError(FatalError):
-    """A process of the demo ended otherwise than it should."""
+    """A process of the demo ended unexpectedly."""
 
     code = "demo_child"
 
 
 class Child:
-    """A process whose standard input, when closed, asks it to end; leaving the context ends it."""
+    """A process that ends when its standard input is closed; leaving the context ends it, too."""
 
     def __init__(
         self, name: str, command: Sequence[str], folder: Path, *, is_heard: bool = False
     ) -> None:
         """Start *command* in *folder*; its output goes to `<name>.log`.
 
-        With *is_heard*, standard output does not: `line` reads it.
+        With *is_heard*, `line` reads standard output instead.
         """
         self.name = name
         self._log = folder / f"{name}.log"
@@ -48,13 +48,13 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if is_heard else log,
                 stderr=log,
-                bufsize=0,  # What `line` leaves is for `lines`.
-                start_new_session=True,  # Ctrl-C is for the parent, which ends them in order.
+                bufsize=0,  # `lines` reads the rest after `line`.
+                start_new_session=True,  # Ctrl-C is for the parent, which ends all in order.
             )
         self._said = b""
 
     def line(self) -> str:
-        """Wait for one line of its output. Raises ChildFailedError if it ends without."""
+        """Wait for one line of its output. Raises ChildFailedError if it ends without one."""
         line = cast("IO[bytes]", self._process.stdout).readline().decode().strip()
         if not line:
             self.finished()
@@ -62,7 +62,7 @@ class Child:
         return line
 
     def lines(self) -> Sequence[str]:
-        """Return the lines of its output that have come since the last call; do not wait."""
+        """Return the lines of its output since the last call, without waiting."""
         said = cast("IO[bytes]", self._process.stdout).fileno()
         while select.select([said], [], [], 0)[0] and (more := os.read(said, _READ_BYTES_MAX)):
             self._said += more
@@ -78,17 +78,17 @@ class Child:
         self._process.send_signal(number)
 
     def running(self) -> bool:
-        """Tell whether it has not ended."""
+        """Return whether it has not ended."""
         return self._process.poll() is None
 
     def wait(self, seconds_max: float) -> bool:
-        """Wait at most *seconds_max* for its end; tell whether it has ended."""
+        """Wait at most *seconds_max* for its end; return whether it has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds_max)
         return not self.running()
 
     def close_input(self) -> None:
-        """Ask it to end in its own way."""
+        """Close its standard input, so that it ends in order."""
         cast("IO[bytes]", self._process.stdin).close()
 
     def finished(self) -> None:
@@ -104,7 +104,7 @@ class Child:
     def failure(self, how: str) -> ChildFailedError:
         """Return an error that says *how* it failed, and the end of its log."""
         log = self._log.read_text(encoding="utf-8", errors="replace")[-_TAIL_CHARACTERS:]
-        _, named, error = log.rpartition("\nerror [")  # How headrace ends when it fails.
+        _, named, error = log.rpartition("\nerror [")  # The end of headrace's output at a failure.
         return ChildFailedError(
             f"{self.name} {how}:\n{(named + error).strip()}", hint="--keep DIR keeps all logs"
         )
@@ -119,9 +119,9 @@ class Child:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it: politely, then by force."""
+        """Terminate it, then kill it."""
         self._process.terminate()
-        self._process.send_signal(signal.SIGCONT)  # A process that is stopped heeds nothing else.
+        self._process.send_signal(signal.SIGCONT)  # A stopped process ignores others.
         if not self.wait(STOP_SECONDS_MAX):
             self._process.kill()
         with self._process:  # Closes the pipes and reaps it.

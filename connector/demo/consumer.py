@@ -1,7 +1,7 @@
-"""The demo's consumer: a program like any user's, which knows the topic and the schemas only.
+"""The demo's consumer: a program like any user's, which knows only the topic and the schemas.
 
-Prints nothing but one line once it is ready; writes one JSON object per message to a file. Reads
-until standard input is closed and it has caught up with the topic.
+Prints only one line once it is ready; writes one JSON object per message to a file. Reads until
+standard input is closed and it has caught up with the topic.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class MessagesLostError(FatalError):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """One message: where it was, the table of its schema, and what key and value decode to."""
+    """One message: its place, the table of its schema, and its decoded key and value."""
 
     partition: int | None
     offset: int | None
@@ -66,7 +66,7 @@ class Topic:
         self._consumer.assign([TopicPartition(topic, number, 0) for number in found.partitions])
 
     def messages(self) -> Iterator[Message]:
-        """Return what has come within `WAIT_SECONDS`.
+        """Return the messages that come within `WAIT_SECONDS`.
 
         Raises:
             MessagesLostError: offsets are missing.
@@ -86,7 +86,7 @@ class Topic:
             yield message
 
     def is_caught_up(self) -> bool:
-        """Tell whether nothing is left to read now."""
+        """Return whether nothing is left to read now."""
         return all(
             self._consumer.get_watermark_offsets(place, timeout=CONNECT_SECONDS)[1]
             == self._next[place.partition]

@@ -1,8 +1,8 @@
-"""What a recording justifies, computed from what Cassandra's own reader says is in its logs.
+"""The expected changes of a recording, computed from the output of Cassandra's own reader.
 
-Shares nothing with the decoder: it starts from hexadecimal values, and knows only the types that
-the recorded rings use. A mutation is justified at QUORUM of three replicas when equal content is
-in the logs of two distinct nodes.
+Shares no code with the decoder: it starts from hexadecimal values, and knows only the types that
+the recorded rings use. A mutation is justified at QUORUM of three replicas when equal content is in
+the logs of two distinct nodes.
 """
 
 import re
@@ -18,7 +18,7 @@ import msgspec
 from headrace.connector.demo.recording import Recording, RecordingError
 
 QUORUM: Final = 2
-# What only the published copy knows, and the schema's id, which is checked as such.
+# Facts of the published copy alone, and the schema's id, which is checked separately.
 PROVENANCE: Final = frozenset({"mutation", "copies", "node", "segment", "position", "schemaUuid"})
 
 Json = dict[str, Any]  # Any: JSON.
@@ -37,7 +37,7 @@ def expected_changes(recording: Recording) -> "Counter[bytes]":
 
 
 def canonical(table: str, key: object, change: Mapping[str, object]) -> bytes:
-    """Return the same bytes for the same change, whichever job published it: without provenance."""
+    """Return equal bytes for equal changes, of any job: without provenance."""
     shown = {name: value for name, value in change.items() if name not in PROVENANCE}
     payload = change["payload"]
     assert isinstance(payload, Mapping)  # noqa: S101 (every change has one)
@@ -81,7 +81,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def recording_tables(recording: Recording) -> list[Table]:
-    """Return the CDC tables, as the maker of the recording wrote them down."""
+    """Return the CDC tables from the recording."""
     described = msgspec.json.decode(recording.tables.read_bytes())["tables"]
 
     def types(table: Json, *kinds: str) -> dict[str, str]:
@@ -193,7 +193,7 @@ def _change(table: Table, key: Json, operation: str, timestamp: int, **rest: obj
 
 
 def _note(name: str, cell: Json, liveness: Json, timestamp: int) -> Json | None:
-    """Return what a cell says beyond its value, if it does."""
+    """Return the times of a cell that differ from those of its row, or None."""
     same_time = cell["ts"] == timestamp
     expires = cell.get("ldt") if "ttl" in cell else None
     if same_time and (cell.get("ttl"), expires) == (liveness.get("ttl"), liveness.get("ldt")):
@@ -245,7 +245,7 @@ def _bound(table: Table, marker: Json) -> Json | None:
 
 
 def value_of(cql_type: str, text: str | None) -> object:
-    """Return what Avro readers make of the value whose bytes are *text* in hexadecimal."""
+    """Return the value with the bytes *text*, in hexadecimal, in the form of Avro readers."""
     if text is None:
         return None
     if cql_type not in _VALUES:

@@ -1,4 +1,4 @@
-"""Where the demo and the quickstart work."""
+"""The working folders of the demo and the quickstart."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from headrace.plugins import MissingRequirementError
 
 
 class FolderError(MissingRequirementError):
-    """What the demo leaves behind has no place."""
+    """The folder for the demo's results cannot be used."""
 
     code = "demo_folder"
 
 
 @contextlib.contextmanager
 def folder_for(kept: Path | None, prefix: str) -> Iterator[Path]:
-    """Make the folder *kept*; without one, a folder that is removed in the end.
+    """Make the folder *kept*; without one, a folder that is removed at the end.
 
-    If nothing is in *kept* then, it is removed, too.
+    If *kept* is empty at the end, it is removed, too.
 
     Raises:
         FolderError: *kept* exists, or cannot be made.

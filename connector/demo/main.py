@@ -1,6 +1,6 @@
 """`headrace demo`: plays a recording of three nodes into an embedded Kafka, and checks the result.
 
-What runs is the product: its statements, its worker, its broker and a consumer, each a process.
+It runs the product: its statements, its worker, its broker and a consumer, each a process.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class CheckFailedError(FatalError):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play the demo; return 0 only if the consumer has exactly what the recording justifies."""
+    """Play the demo; return 0 only if the consumer has exactly the expected changes."""
     parser = CommandParser(
         prog="headrace demo",
         description="Reads the recorded logs of three Cassandra nodes, agrees on the copies, "
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--withhold", type=int, default=-1, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, _exit)  # So that the children are ended.
+    signal.signal(signal.SIGTERM, _exit)  # To end the children.
     with folder_for(options.keep, "headrace-demo-") as folder:
         recording = opened(options.recording, folder)
         expected = expected_changes(recording)
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _kept(folder: Path) -> str:
-    """Return the commands that use what was kept in *folder*."""
+    """Return commands that use the files kept in *folder*."""
     books = shlex.join(["headrace", "verify", str(folder / JOB_FILE), "--books"])
     again = shlex.join(["headrace", "run", str(folder / AGAIN_FILE), "--until-idle"])
     out = shlex.quote(str(folder / CHANGES_FILE))

@@ -27,7 +27,7 @@ PROGRESS_SECONDS: Final = 0.05
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of it; `started_s` is when the worker started, by the same clock."""
+    """The outcome of the demo; `started_s` is when the worker started, by the same clock."""
 
     received: list[Received]
     summary: Mapping[str, Any]  # Any: JSON.
@@ -39,10 +39,10 @@ def play(
 ) -> Outcome:
     """Run everything in *folder*; *progress* gets the number of records received.
 
-    *withhold* makes the consumer leave out one record, counted from 0.
+    *withhold* makes the consumer omit one record, counted from 0.
 
     Raises:
-        ChildFailedError: a process ended otherwise than it should.
+        ChildFailedError: a process ended unexpectedly.
 
     """
     state, out, summary = folder / "state.db", folder / "received.jsonl", folder / "summary.json"
@@ -77,9 +77,9 @@ def play(
 
 
 def write_again(recording: Recording, folder: Path) -> None:
-    """Write into *folder* a job that reads *recording* from its beginning, and needs no broker."""
+    """Write into *folder* a job that reads *recording* from its beginning, without a broker."""
     job = _job(recording, folder / "again.db")
-    job["job"] = f"{JOB}-again"  # Beside the logs lie notes of the other job.
+    job["job"] = f"{JOB}-again"  # The logs have notes of the other job.
     job["sink"] = {"plugin": "files", "path": str(folder / CHANGES_FILE)}
     _write(folder / AGAIN_FILE, job)
 

@@ -1,4 +1,4 @@
-"""A recorded cluster: the logs of its nodes, its schema, and what Cassandra itself read in them."""
+"""A recorded cluster: its logs, its schema, and what Cassandra itself read in the logs."""
 
 import lzma
 import tarfile
@@ -53,7 +53,7 @@ class Recording:
 
     @property
     def oracle(self) -> Path:
-        """What Cassandra's own reader found in the logs, one mutation a line."""
+        """The output of Cassandra's own reader of the logs, one mutation a line."""
         return self.folder / "oracle.jsonl"
 
     @property
@@ -74,7 +74,7 @@ def opened(place: Path, folder: Path) -> Recording:
     if place.is_dir():
         checked = Recording(place)
         return Recording(copytree(checked.folder, folder / place.resolve().name))
-    with TemporaryDirectory(prefix="unpacked-", dir=folder) as unpacked:  # Whole, or nothing.
+    with TemporaryDirectory(prefix="unpacked-", dir=folder) as unpacked:  # Atomic.
         _unpack(place, Path(unpacked))
         inside = _only_folder(Path(unpacked), place)
         Recording(inside)

@@ -1,4 +1,4 @@
-"""The summary of the demo: the numbers of the run, and what the check found. Pure."""
+"""The summary of the demo: the numbers of the run, and the result of the check. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,21 +12,21 @@ from headrace.connector.runtime.books.figures import Figures
 
 EXAMPLES_MAX: Final = 3
 _EXAMPLE_CHARACTERS: Final = 300
-# A recorded ring is sound: an entry that cannot be read is one that was damaged since.
+# A recorded ring is intact: an unreadable entry was damaged later.
 _NEVER: Final = ("damaged", "overflow", "not_replica", "expired", "dead_lettered", "quarantined")
 
 Line = tuple[str, str]
 
 
 class CheckOutcome(msgspec.Struct, frozen=True):
-    """What the check found wrong; nothing at all, if the demo succeeded."""
+    """The problems that the check found; none if the demo succeeded."""
 
     problems: tuple[str, ...]
     examples: tuple[str, ...] = ()
 
 
 def check_outcome(outcome: Outcome, expected: "Counter[bytes]") -> CheckOutcome:
-    """Compare what the consumer has with what is justified, and look at the books."""
+    """Compare the consumer's changes with the expected ones, and check the books."""
     received = Counter(canonical(r.table, r.key, r.value) for r in outcome.received)
     missing, surplus = expected - received, received - expected
     hasty = sum(record.value["copies"] < QUORUM for record in outcome.received)
@@ -45,12 +45,12 @@ def check_outcome(outcome: Outcome, expected: "Counter[bytes]") -> CheckOutcome:
 
 
 def figures_in(outcome: Outcome) -> Figures:
-    """Return the figures that the worker's summary has."""
+    """Return the figures in the worker's summary."""
     return Figures(**outcome.summary["figures"])
 
 
 def summary_lines(outcome: Outcome, checked: CheckOutcome, expected_count: int) -> list[Line]:
-    """Return what the figures do not say, as pairs of a label and a text."""
+    """Return facts beyond the figures, as pairs of a label and a text."""
     run, books = outcome.summary["run"], outcome.summary["total"]["books"]
     entries = {name.split(".")[1] for name in books if name.startswith("entries.")}
     lines = [

@@ -1,4 +1,4 @@
-"""What `--break` does: something goes wrong, and is put right; nothing is lost."""
+"""The faults of `--break`: each is caused and repaired, and nothing is lost."""
 
 import signal
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from headrace.connector.demo.quickstart.processes import Processes
 
 
 class Break(msgspec.Struct, frozen=True):
-    """What is done at first and later, and what is said of it then."""
+    """A fault and its repair, and the messages about both."""
 
     broken: str
     begin: Callable[[Processes], None]

@@ -1,4 +1,4 @@
-"""Compares what the ring was written with what the consumer received. Pure."""
+"""Compares the writes to the ring with the changes that the consumer received. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ Json = Mapping[str, Any]  # Any: JSON.
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What the comparison found; `problems` is empty if nothing was lost, changed or unnamed."""
+    """The result of the comparison; `problems` is empty unless changes are lost or unexplained."""
 
     written: int
     received: int
@@ -23,7 +23,7 @@ class Checked(msgspec.Struct, frozen=True):
     problems: Sequence[str]
 
     def text(self, figures: Figures) -> str:
-        """Return it in a line."""
+        """Return the result in a line."""
         parts = [f"{self.written:,} writes, {self.received:,} received"]
         if self.repeated:
             named = f"{self.repeated:,} came again, of at most {figures.repeated:,} that are named"
@@ -46,7 +46,7 @@ def written_of(line: bytes) -> bytes:
 
 
 def received_of(record: Received) -> bytes:
-    """Return the canonical form of a change that was received."""
+    """Return the canonical form of a received change."""
     value = record.value
     present = {name: each for name, each in value["payload"].items() if each is not None}
     return _canonical(
@@ -64,7 +64,7 @@ def check(
     figures: Figures,
     failures: Sequence[str] = (),
 ) -> Checked:
-    """Compare: each write must have come once, or again if the books say that so many may have."""
+    """Compare: each write must have come once, or repeated as often as the books permit."""
     wanted = Counter(written)
     lost = wanted.keys() - received.keys()
     strange = received.keys() - wanted.keys()

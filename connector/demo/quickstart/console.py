@@ -14,7 +14,7 @@ from headrace.plugins.metrics import families
 def serve(
     state: Path, job_file: Path, host: Host, show: Callable[[str], None]
 ) -> Callable[[], None]:
-    """Serve on a free port of this machine, which *show* gets; return what ends that."""
+    """Serve on a free port of this machine, passed to *show*; return a function that ends it."""
     over = threading.Event()
 
     async def run() -> None:

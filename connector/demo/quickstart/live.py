@@ -1,4 +1,4 @@
-"""What runs the quickstart: it shows what comes, breaks and mends, and checks in the end."""
+"""Runs the quickstart: shows changes, causes and repairs faults, and checks at the end."""
 
 import time
 from collections import Counter
@@ -51,7 +51,7 @@ class Live:
     """One run, from the first change to the comparison."""
 
     def __init__(self, folder: Path, processes: Processes, started_s: float, *, keep: bool) -> None:
-        """Show what *processes* do in *folder*; *started_s* is when the command started.
+        """Show the work of *processes* in *folder*; *started_s* is when the command started.
 
         With *keep* the folder stays, so that other commands can look at the job.
         """
@@ -72,7 +72,7 @@ class Live:
     def run(
         self, stop: Stopping, seconds: float | None, broken: str | None, *, withhold: int = -1
     ) -> Sequence[str]:
-        """Run until *stop* is set, or *seconds* after the first change; return what is wrong then.
+        """Run until *stop* is set, or *seconds* after the first change; return the problems.
 
         *broken* is one of `BREAKS`. *withhold* hides one message, counted from 0, from the check.
         """
@@ -106,7 +106,7 @@ class Live:
             if due and time.monotonic() >= due[0][0]:
                 self._act(*due.pop(0)[1:])
             self._look()
-        if len(due) == 1:  # It is not left broken.
+        if len(due) == 1:  # Repair the fault.
             self._act(*due.pop()[1:])
 
     def _act(self, text: str, act: Callable[[Processes], None] | None) -> None:
@@ -115,7 +115,7 @@ class Live:
             act(self._processes)
 
     def _look(self) -> None:
-        """Show what has come since the last look, which takes up to some milliseconds."""
+        """Show changes since the last look; takes up to some milliseconds."""
         for message in self._topic.messages():
             record = decode(message, self._schemas, time.monotonic(), prefix_bytes=_PREFIX_BYTES)
             if self._count != self._withhold:
@@ -143,13 +143,13 @@ class Live:
         self._screen.line(one_line(record) + again)
 
     def _finish(self) -> Sequence[str]:
-        """End ring, worker and broker in this order; compare, and show what was seen."""
+        """End ring, worker and broker in this order; compare, and show the result."""
         self._screen.notice("The ring takes no more writes. What is not read yet is read.")
         self._processes.ring.finished()
         lines = (self._folder / RING_FOLDER / WRITES_FILE).read_bytes().splitlines()
         written = [written_of(line) for line in lines]
         worker = self._processes.worker
-        worker.close_input()  # It takes what is unread, and ends.
+        worker.close_input()  # It reads the rest, and ends.
         until_s = time.monotonic() + REST_SECONDS_MAX
         while worker.running() and time.monotonic() < until_s:
             self._look()
@@ -169,7 +169,7 @@ class Live:
 
 
 def _schemas_at(url: str) -> StoreSchemas:
-    """Return the schemas of a registry: what any consumer of the topic could use."""
+    """Return the schemas of a registry, as any consumer of the topic could use them."""
     config = parse_config(RegistryConfig, {"url": url})
     store = RegistrySchemaStore(config, read_only_context("quickstart", bytes(16)))
     return StoreSchemas(store, framing="confluent", place=url)

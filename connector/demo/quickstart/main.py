@@ -35,13 +35,13 @@ class Stop:
 
 
 class QuickstartFailedError(FatalError):
-    """The consumer does not have what the ring was written, or has more than the books name."""
+    """The consumer misses writes to the ring, or has more changes than the books explain."""
 
     code = "quickstart_check"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the quickstart; return 0 only if the consumer has what the ring was written."""
+    """Run the quickstart; return 0 only if the consumer has all writes to the ring."""
     parser = CommandParser(
         prog="headrace quickstart",
         description="Writes the logs of a simulated ring of three nodes, reads them with a worker, "
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     started_s, stop = time.monotonic(), Stop()
     with folder_for(given.keep, "headrace-quickstart-") as folder, Processes(folder) as processes:
-        # Only now, while the processes start: it takes most of a second to import.
+        # Imported while the processes start: it takes most of a second.
         from headrace.connector.demo.quickstart.live import Live  # noqa: PLC0415
 
         live = Live(folder, processes, started_s, keep=given.keep is not None)

@@ -26,7 +26,7 @@ class Processes(contextlib.ExitStack):
     """Ring, broker, registry and worker in a folder; leaving the context ends them."""
 
     def __init__(self, folder: Path) -> None:
-        """Start them: the worker imports what it needs, and waits for `begin`."""
+        """Start them: the worker imports its modules, and waits for `begin`."""
         super().__init__()
         self.registry = self.enter_context(Registry(folder / REGISTRY_FILE))
         self._folder, self._servers = folder, ""
@@ -36,7 +36,7 @@ class Processes(contextlib.ExitStack):
         self.ring = self._started("ring", [*COMMAND, "forge-ring", str(folder / RING_FOLDER)])
 
     def begin(self) -> str:
-        """Let the worker begin once broker and ring are there; return the broker's address."""
+        """Start the worker's job once broker and ring are up; return the broker's address."""
         self.registry.serve()
         servers = self.broker.line()
         self._servers = servers

@@ -11,9 +11,9 @@ HOST: Final = "127.0.0.1"
 
 
 class Registry:
-    """Listens from the start on, so that its address is known; `serve` begins to answer.
+    """Listens from the start, so that its address is known; `serve` starts to answer.
 
-    Its imports take a quarter of a second: they come while the processes start.
+    Its imports take a quarter of a second, while the processes start.
     """
 
     def __init__(self, state: Path) -> None:
@@ -43,7 +43,7 @@ class Registry:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._over.set()
         if self._thread.ident is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""What the worker of the quickstart says."""
+"""The output of the quickstart's worker."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from headrace.connector.runtime.books.figures import Figures
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A line of its output. `failures` are what ended splits; only the last line has them.
+    """A line of its output. `failures` are errors that ended splits; only the last line has them.
 
     `console` is the address of the console, in the line that is said when it is there.
     """

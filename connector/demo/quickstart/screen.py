@@ -1,4 +1,4 @@
-"""What the quickstart shows: lines that scroll, and below them a line that stays."""
+"""The output of the quickstart: scrolling lines, and a status line below them."""
 
 import shutil
 import sys
@@ -14,7 +14,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 class Screen:
-    """Standard output. Off a terminal the line that stays is printed like any other."""
+    """Standard output. Without a terminal the status line is printed like any other."""
 
     def __init__(self) -> None:
         """Show nothing yet."""
@@ -26,12 +26,12 @@ class Screen:
         self._write(f"{text}\n")
 
     def notice(self, text: str) -> None:
-        """Print a line that stands out."""
+        """Print a highlighted line."""
         text = f">>> {text}"
         self._write(f"{_BOLD}{text}{_PLAIN}\n" if self._is_terminal else f"{text}\n")
 
     def stay(self, text: str) -> None:
-        """Show *text* below all lines; an empty one removes what was there."""
+        """Show *text* as the status line; an empty text removes it."""
         if not self._is_terminal:
             self._write(f"--- {text}\n" if text else "")
             return
@@ -45,7 +45,7 @@ class Screen:
 
 
 def one_line(record: Received) -> str:
-    """Return a change as a person reads it."""
+    """Return a change in a readable line."""
     value = record.value
     written_us = value["timestampMicros"]
     at = datetime.fromtimestamp(written_us / _MICROS, UTC).strftime("%H:%M:%S.%f")[:-3]

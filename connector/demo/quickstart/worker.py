@@ -1,8 +1,8 @@
-"""The worker of the quickstart: the product's host of a job, which says its figures as it goes.
+"""The worker of the quickstart: the product's host of a job, which reports its figures.
 
-Each line of its output is a JSON object: the figures as committed, and in the end failures too.
-It begins when the addresses of broker and registry come on standard input, and ends when that input
-does: then it takes what is still unread.
+Each line of its output is a JSON object: the committed figures and, at the end, failures too. It
+starts when the addresses of broker and registry come on standard input. When that input ends, it
+reads the rest and ends.
 """
 
 import contextlib
@@ -76,7 +76,7 @@ def _run(path: Path, servers: str, registry: str) -> None:
     teller.start()
     try:
         host.run(until_idle=False)
-        _define(path, RESUME)  # Someone may have paused it in the console.
+        _define(path, RESUME)  # A user may have paused it in the console.
         _, report = Host(path, log=log).run(until_idle=True)
     finally:
         ended.set()
@@ -97,9 +97,9 @@ def _define(path: Path, *statements: str) -> Path:
 
 
 def _tell(path: Path, state: Path, host: Host, ended: threading.Event) -> None:
-    """Say the figures as they are committed, on a connection of its own.
+    """Print the committed figures, on a connection of its own.
 
-    The console comes after the first change, because what it imports takes half a second.
+    The console starts after the first change, because its imports take half a second.
     """
     job, console = read_job(path), contextlib.ExitStack()
     with console:
