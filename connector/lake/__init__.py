@@ -1,1 +1,1 @@
-"""Tables of lakes as sinks: changes as rows that are added, or the newest state of each row."""
+"""Tables of lakes as sinks: an added row for each change, or the newest state of each row."""

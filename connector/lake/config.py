@@ -21,7 +21,7 @@ class LakeConfig(plugins.SinkOptions):
     )
 
     def __post_init__(self) -> None:
-        """Refuse transforms: rows are made of changes as they are."""
+        """Refuse transforms: rows are made of unchanged changes."""
         plugins.SinkOptions.__post_init__(self)
         if self.transforms:
             what = "tables of a lake are made of changes as they are, without transforms"
@@ -38,7 +38,7 @@ class DeltaConfig(LakeConfig):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what names no folder."""
+        """Raise unless a folder is named."""
         LakeConfig.__post_init__(self)
         if not self.path.strip("/"):
             raise plugins.ConfigError([plugins.Problem("path", f"{self.path!r} names no folder")])

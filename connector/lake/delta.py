@@ -98,7 +98,7 @@ class DeltaTables:
 
     @contextlib.contextmanager
     def _named(self, table: str) -> Iterator[None]:
-        """Name the errors of the library: of its commits most pass when they are tried again."""
+        """Convert the library's errors to named ones: most failed commits succeed at a retry."""
         try:
             yield
         except (DeltaError, OSError) as error:

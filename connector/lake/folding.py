@@ -21,9 +21,9 @@ _UNPACK: Final = msgspec.msgpack.Decoder()
 def folded(
     file: CommitsFile, changes: Iterable[Change], shown: Mapping[str, TableShape], now_s: int
 ) -> dict[str, list[Row]]:
-    """Fold changes into the states in *file*; return what becomes of each row, by table.
+    """Fold changes into the states in *file*; return the new form of each row, by table.
 
-    Call it in a transaction of the file. Rows are *shown* by these shapes of their tables, as of
+    Call it in a transaction of the file. *shown* has the shapes of rows by table; rows are as of
     *now_s*.
     """
     return _Folding(file, shown, now_s).of(changes)
@@ -35,7 +35,7 @@ class _Folding:
         self._shown = shown
         self._now_s = now_s
         self._states: dict[bytes, bytes | None] = {}
-        self._partitions: dict[bytes, bytes] = {}  # By the name of a row that was changed.
+        self._partitions: dict[bytes, bytes] = {}  # By the name of a changed row.
 
     def of(self, changes: Iterable[Change]) -> dict[str, list[Row]]:
         touched: dict[bytes, None] = {}

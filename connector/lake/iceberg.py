@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.connector.lake.errors import LakeBusyError, LakeUnreachableError
 
-_PROPERTY: Final = "headrace."  # The name of a writer follows.
+_PROPERTY: Final = "headrace."  # The prefix of a writer's name.
 _PLAIN: Final = {
     pa.large_string(): pa.string(),
     pa.large_binary(): pa.binary(),
@@ -120,7 +120,7 @@ class IcebergTables:
 
     @contextlib.contextmanager
     def _named(self, table: str) -> Iterator[None]:
-        """Name the errors of the library: of its commits most pass when they are tried again."""
+        """Convert the library's errors to named ones: most failed commits succeed at a retry."""
         try:
             yield
         except (OSError, RESTError, SQLAlchemyError, ValidationError) as error:
@@ -129,7 +129,7 @@ class IcebergTables:
 
 
 def _replaced(table: Table, keys: pa.Table) -> tuple[Sequence[DataFile], Sequence[pa.Table]]:
-    """Return the files of a table that have some of these *keys*, and the other rows in them.
+    """Return the files of a table that contain *keys*, and the other rows in these files.
 
     A filter of many keys would be an expression too deep for pyarrow, so rows are compared here.
     """
@@ -137,7 +137,7 @@ def _replaced(table: Table, keys: pa.Table) -> tuple[Sequence[DataFile], Sequenc
     first = keys.column(0)
     pruned: BooleanExpression = AlwaysTrue()
     if not pa.types.is_nested(first.type):
-        # Its constructor is not what mypy sees of pydantic's.
+        # mypy does not see its constructor, which pydantic makes.
         pruned = In(name, set(first.to_pylist()))  # type: ignore[call-arg,arg-type]
     files, kept = [], []
     for task in table.scan(row_filter=pruned).plan_files():
@@ -163,7 +163,7 @@ def _identity(writer: str, number: int) -> dict[str, str]:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return a type as rows have it."""
+    """Return the type in rows for a type of a table."""
     if pa.types.is_struct(kind):
         return pa.struct([(each.name, _plain(each.type)) for each in kind])
     if pa.types.is_map(kind):

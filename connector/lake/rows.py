@@ -1,4 +1,4 @@
-"""Rows of Arrow that changes become: a row for each change, or the columns of a table's row."""
+"""Makes Arrow rows from changes: a row for each change, or the columns of a table's row."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
@@ -15,7 +15,7 @@ from headrace.connector.rows.folding import TableView
 from headrace.connector.serde.codecs.records import reader_of
 from headrace.plugins import Document, Operation, Origin, RecordSchema
 
-GONE: Final = "headrace_gone"  # Whether a row that is staged is to be removed.
+GONE: Final = "headrace_gone"  # Whether a staged row is to be removed.
 _TEXTS: Final = pa.list_(pa.field("element", pa.string()))
 _FACTS: Final = (
     ("operation", pa.string()),
@@ -25,14 +25,14 @@ _FACTS: Final = (
     ("mutation", pa.binary()),
     ("index", pa.int32()),
 )
-Row = dict[str, Any]  # Any: as Arrow takes values.
+Row = dict[str, Any]  # Any: values for Arrow.
 
 
 class TableShape:
-    """What one schema of a table says of the rows that its changes become. For one thread."""
+    """The shape of rows of changes with one schema of a table. For one thread."""
 
     def __init__(self, schema: RecordSchema, origin: Origin) -> None:
-        """Take the schema apart; *origin* is that of the source."""
+        """Prepare the columns of *schema*; *origin* is the source's."""
         view = TableView(schema)
         image, change = (struct_of([view], written=written) for written in (False, True))
         layout = Layout(pa.schema([(CHANGE, change), (LATEST, image)]), (), (CHANGE, LATEST))
@@ -99,7 +99,7 @@ def joined(older: pa.Schema, newer: pa.Schema, place: str) -> pa.Schema:
     """Return the columns of both.
 
     Raises:
-        LakeSchemaError: a column has values of types that have nothing in common.
+        LakeSchemaError: a column has values of incompatible types.
 
     """
     both = merged(pa.struct(list(older)), pa.struct(list(newer)))

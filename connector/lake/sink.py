@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LakeSink(plugins.Sink):
-    """What both have in common."""
+    """The common part of both sinks."""
 
     kind: ClassVar[str]
 
@@ -24,11 +24,11 @@ class LakeSink(plugins.Sink):
         """Return the tables. Raises LakeUnreachableError."""
 
     def encoding(self) -> plugins.Encoding:
-        """Ask for changes in the envelope from which rows can be folded."""
+        """Return an encoding with the envelope from which rows can be folded."""
         return plugins.Encoding(codec="avro", envelope="cep44")
 
     def check(self) -> list[plugins.Finding]:
-        """Say whether the library is there and the tables can be reached; make nothing."""
+        """Check that the library is installed and the tables can be reached; writes nothing."""
         try:
             check_lake(self.kind)
             self.lake().close()
@@ -38,7 +38,7 @@ class LakeSink(plugins.Sink):
         return [plugins.Finding(self.kind, plugins.CheckResult.PASSED, said)]
 
     def open(self) -> plugins.Writer:
-        """Return the writer of rows that belong to no split.
+        """Return the writer of rows without a split.
 
         Raises:
             LakeMissingError: the library is not installed.
@@ -56,7 +56,7 @@ class LakeSink(plugins.Sink):
         return True
 
     def home(self) -> str:
-        """Name the file of positions, which processes of one machine share."""
+        """Return the name of the file of positions, which processes of one machine share."""
         return file_home(self.config.commits_file)
 
     def open_split(self, split: str) -> plugins.TransactionalWriter:
@@ -102,7 +102,7 @@ class IcebergSink(LakeSink):
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
-        """Take the catalog, and the namespace behind it."""
+        """Take the catalog, and the namespace after it."""
         found = {"catalog": host, "namespace": path.strip("/").replace("/", ".")}
         return {name: text for name, text in found.items() if text}
 

@@ -1,8 +1,8 @@
-"""The file of a lake's positions: what each split has committed, and rows that are on their way.
+"""The file of a lake's positions: the commits of each split, and staged rows.
 
-One transaction of the file decides a commit: it has the positions behind the changes, and their
-rows, staged. These are then added to the tables under the number of the commit, as often as it
-takes: a table that has the number has the rows.
+One transaction of the file decides a commit: it has the positions after the changes, and their
+staged rows. These are then added to the tables under the number of the commit, with retries: a
+table that has the number has the rows.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ CREATE INDEX IF NOT EXISTS states_of_partition ON states (partition);
 
 
 class Staged(NamedTuple):
-    """Rows on their way: in Arrow's stream format. `keys` names the key of rows to be replaced.
+    """Staged rows, in Arrow's stream format. `keys` names the key of rows to replace.
 
     Without `keys` rows are added.
     """
@@ -74,7 +74,7 @@ class CommitsFile:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Run the block as one transaction. Raises LakeBusyError: nothing of it was done."""
+        """Run the block as one transaction. Raises LakeBusyError: nothing was done."""
         try:
             self._run("BEGIN IMMEDIATE")
             try:
@@ -111,7 +111,7 @@ class CommitsFile:
         return found or (0, 0)
 
     def set_writer(self, split: str, epoch: int, number: int) -> None:
-        """Set both."""
+        """Set epoch and number of a writer."""
         self._run("INSERT OR REPLACE INTO writers VALUES (?, ?, ?)", (split, epoch, number))
 
     def forget(self, split: str) -> None:
@@ -137,7 +137,7 @@ class CommitsFile:
         self._run("INSERT INTO staged VALUES (?, ?, ?, ?, ?)", given)
 
     def staged(self, split: str) -> list[Staged]:
-        """Return what is staged of *split*."""
+        """Return the staged rows of *split*."""
         query = "SELECT number, table_name, rows, keys FROM staged WHERE split = ?"
         return [
             Staged(number, table, rows, keys.split("\n") if keys else ())
@@ -145,7 +145,7 @@ class CommitsFile:
         ]
 
     def unstage(self, split: str) -> None:
-        """Forget what is staged of *split*: the tables have it."""
+        """Remove the staged rows of *split*: the tables have them."""
         self._run("DELETE FROM staged WHERE split = ?", (split,))
 
     def state(self, name: bytes) -> bytes | None:

@@ -1,7 +1,7 @@
 """Writes changes into the tables of a lake, exactly once for each split.
 
-A commit first stages its rows together with the positions, then adds them to the tables. The
-next writer does what is left of that.
+A commit first stages its rows together with the positions, then adds them to the tables. The next
+writer finishes an incomplete commit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from headrace.connector.lake.staging import CommitsFile, Staged
 from headrace.plugins.records.codecs import CONTROL_TABLE, SCHEMA_ID_HEADER
 
 ROWS_MAX: Final = 20_000  # Rows of a snapshot in one commit.
-_WINDOW_MS: Final = 86_400_000 * 365  # Nothing is dropped because it is old.
+_WINDOW_MS: Final = 86_400_000 * 365  # Nothing is dropped for its age.
 
 
 class Lake(Protocol):
@@ -62,7 +62,7 @@ class Lake(Protocol):
 
 
 class LakeTransactions(plugins.TransactionalWriter):
-    """See `TransactionalWriter`. What was submitted is in memory until it is committed."""
+    """See `TransactionalWriter`. Submitted changes stay in memory until they are committed."""
 
     window_ms = _WINDOW_MS
     renewal = "remove the sink's file of positions, and its tables"
@@ -82,12 +82,12 @@ class LakeTransactions(plugins.TransactionalWriter):
         self._decided = False
         self._changes: list[Change] = []
         self._shapes: dict[bytes, TableShape] = {}
-        # By table: changes with an older schema may come late, and say nothing of newer columns.
+        # By table: changes with an older schema may come late, without newer columns.
         self._widest: dict[str, TableShape] = {}
 
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
         """See `TransactionalWriter.begin`."""
-        del deadline_ms  # SQLite has its own.
+        del deadline_ms  # SQLite has its own deadline.
         self._changes, self._decided = [], False
         try:
             with self._file.writing():
@@ -157,13 +157,13 @@ class LakeTransactions(plugins.TransactionalWriter):
         return True
 
     def close(self) -> None:
-        """Close the tables and the file; what is uncommitted is gone."""
+        """Close the tables and the file; discards uncommitted changes."""
         self._changes = []
         self._lake.close()
         self._file.close()
 
     def forget(self) -> None:
-        """Remove what the file has of this writer, which never comes back."""
+        """Remove this writer's data from the file; it never comes back."""
         with self._file.writing():
             self._file.forget(self._split)
 
@@ -186,7 +186,7 @@ class LakeTransactions(plugins.TransactionalWriter):
         return known
 
     def _folded(self) -> Sequence[Staged]:
-        """Fold all that was submitted; return the rows that changed, as they fit into tables."""
+        """Fold all submitted changes; return the changed rows of each table."""
         now_s = self._context.clock.wall_ms() // 1_000
         states = folded(self._file, self._changes, self._widest, now_s)
         widest = self._widest
@@ -196,7 +196,7 @@ class LakeTransactions(plugins.TransactionalWriter):
         ]
 
     def _added(self) -> Sequence[Staged]:
-        """Return a row for each change that was submitted, as they fit into tables."""
+        """Return a row for each submitted change, by table."""
         made: dict[str, list[Row]] = {}
         shapes: dict[str, dict[TableShape, None]] = {}
         for shape, _, document in self._changes:
@@ -221,7 +221,7 @@ class LakeTransactions(plugins.TransactionalWriter):
         return Staged(self._number + 1, table, sink.getvalue().to_pybytes(), keys)
 
     def _add_staged(self) -> None:
-        """Add what is staged to the tables that do not have it; then forget it."""
+        """Add staged rows to the tables that do not have them; then remove them."""
         if not self._file.staged(self._split):
             return
         with self._file.adding():
@@ -248,16 +248,16 @@ class LakeTransactions(plugins.TransactionalWriter):
 
 
 class LakeWriter(plugins.Writer):
-    """Takes what belongs to no split, such as the rows of a snapshot: at least once.
+    """Writes records without a split, such as rows of a snapshot: at least once.
 
-    What was submitted is settled when the tables have it.
+    Submitted records are settled when the tables have them.
     """
 
     def __init__(self, lake: Lake, file: CommitsFile, mode: str, context: plugins.Context) -> None:
         """Write to *lake*; the writer closes it, and *file*."""
         self._own = LakeTransactions(lake, file, str(uuid4()), mode, context)
         self._waiting: list[tuple[plugins.Delivery, plugins.Settle]] = []
-        self._taken = 0  # So many of these are in the commit that is under way.
+        self._taken = 0  # How many are in the current commit.
         self._rows = 0
         self._begun = False
 
@@ -269,11 +269,11 @@ class LakeWriter(plugins.Writer):
             self._flush()
 
     def drain(self, deadline_ms: int) -> bool:  # noqa: ARG002 (the lake's libraries have their own)
-        """Commit what was submitted, and settle it."""
+        """Commit submitted records, and settle them."""
         return self._flush()
 
     def close(self) -> None:
-        """Close the file; what is not committed stays unsettled."""
+        """Close the file; uncommitted records stay unsettled."""
         if self._begun:
             self._begun = False
             self._own.forget()
@@ -297,7 +297,7 @@ class LakeWriter(plugins.Writer):
         return True
 
     def _take(self) -> bool:
-        """Put all that waits into a new commit, which drops what an aborted one had."""
+        """Put all waiting records into a new commit, which replaces an aborted one."""
         if self._own.begin(0) is None:
             return False
         self._begun = True
