@@ -27,7 +27,7 @@ ARROW_SCHEMA: Final = pa.schema(
         ("index", _INDEX),
     ]
 )
-# By their names in Avro: an origin uses these.
+# By their names in Avro, which origins use.
 _ORIGIN_TYPES: Final[Mapping[str, pa.DataType]] = {
     "int": pa.int32(),
     "long": pa.int64(),
@@ -98,7 +98,7 @@ def _batch(columns: Mapping[str, pa.Array], count: int, schema: pa.Schema) -> pa
 
 
 def encoded_rows(rows: pa.RecordBatch) -> EncodedRecords:
-    """Return rows as a sink takes them; those with a `schema_id` have it in a header."""
+    """Return rows as records for a sink; those with a `schema_id` have it in a header."""
     tables, keys, values = (rows.column(name).to_pylist() for name in ("table", "key", "value"))
     has_ids = "schema_id" in rows.schema.names
     ids = rows.column("schema_id").to_pylist() if has_ids else [None] * rows.num_rows

@@ -87,7 +87,7 @@ class Target:
     ) -> Self:
         """Return *folder*, or the job's sink if *folder* is empty.
 
-        *instead* says how the command writes to the sink without side topics.
+        *instead* tells users how to write to the sink without side topics.
 
         Raises:
             ConfigError: the sink's configuration is wrong. Raised here once, not by every shard.
@@ -107,7 +107,7 @@ class Target:
         return cls(directory=str(text.directory), sink=dict(text.sink), suffix=suffix)
 
     def place(self) -> str:
-        """Return where the output is: the folder, or what `describe` says of the sink."""
+        """Return the place of the output: the folder, or the sink as `describe` names it."""
         return self.describe() if self.sink is not None else str(self.folder)
 
     def describe(self) -> str:
@@ -165,8 +165,8 @@ Halted = Callable[[float], bool]
 
 
 def never(seconds: float) -> bool:
-    """Wait; the work is not to end."""
-    if seconds:  # Without, to sleep would let other processes run first.
+    """Wait; the work must not end."""
+    if seconds:  # Even sleep(0) would yield to other processes.
         time.sleep(seconds)
     return False
 
@@ -192,20 +192,20 @@ def deliver(
 
 
 def problem_of(error: HeadraceError) -> str:
-    """Return what a report says of *error*."""
+    """Return the description of *error* for a report."""
     return f"{error.code}: {error}"[:_PROBLEM_CHARS_MAX]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardDelivery:
-    """A shard on its way into its outlet, and the report of it."""
+    """The delivery of a shard into its outlet, and its report."""
 
     shard: Shard
     outlet: Outlet
     report: ShardReport
 
     def take(self, batch: Batch) -> None:
-        """Deliver what the shard selects of *batch*."""
+        """Deliver the records of *batch* that the shard selects."""
         outlet, report = self.outlet, self.report
         made = outlet.encode(batch)
         report.changes += len(made)
@@ -220,7 +220,7 @@ class ShardDelivery:
         report.books = batch.end.books() if batch.has_end else report.books
 
     def finish(self) -> None:
-        """Return when all that was taken is durable. Raises as the outlet does."""
+        """Return when all taken records are durable. Raises as the outlet does."""
         self.outlet.finish()
         self.report.rejected = self.outlet.rejected
         self.report.delivered -= self.outlet.rejected
@@ -278,7 +278,7 @@ def sending_of(  # noqa: PLR0913, PLR0917 (what is sent, for what, and by what)
     encoder: Encoder,
     shared: Writer | None = None,
 ) -> Sending:
-    """Return what sends the records of a shard to *sink*; *shared* as in `Sending`.
+    """Return a sender of the records of a shard to *sink*; *shared* as in `Sending`.
 
     Raises:
         ConfigError: the sink has no side topics.
@@ -328,10 +328,10 @@ def _sink_of(shard: Shard, given: Mapping[str, Any], run: str) -> Iterator[tuple
 
 
 def check_target(shard: Shard, target: Target, run: str) -> None:
-    """Open what a task of *run* opens to deliver, and close it: nothing is sent.
+    """Open and close everything that a task of *run* needs to deliver; sends nothing.
 
     Raises:
-        HeadraceError: what each shard would fail with.
+        HeadraceError: the error with which each shard would fail.
 
     """
     with _outlet(shard, target, run, 0):
@@ -339,7 +339,7 @@ def check_target(shard: Shard, target: Target, run: str) -> None:
 
 
 def check_suffix(sink: Sink | type[Sink], suffix: str, *, hint: str) -> None:
-    """Refuse side topics of a sink without topics: they would be mixed with its live records.
+    """Raise for side topics of a sink without topics: records would mix with its live ones.
 
     Raises:
         ConfigError: with *hint*.
@@ -355,8 +355,8 @@ def sink_and_encoder(
 ) -> Iterator[tuple[Sink, Encoder]]:
     """Create the sink of a section `sink`, and an encoder for it.
 
-    *origin* is the origin of the source whose records are encoded, *bounds* are those of a sink
-    that a statement created.
+    *origin* is that of the source whose records are encoded, *bounds* are those of a sink that a
+    statement created.
     """
     with tempfile.TemporaryDirectory(prefix="headrace-replay-") as folder:
         job, context = sink_job(given, run, Path(folder), bounds=bounds)
@@ -405,7 +405,7 @@ class Work:
     attempt: int
 
     def describe(self) -> str:
-        """Return what it does, for users of the engine."""
+        """Return a description, for users of the engine."""
         return f"{self.run}: shard {self.shard.number} into {self.target.describe()}"
 
     def __call__(self) -> ShardReport:

@@ -37,7 +37,7 @@ class Once(Protocol):
     def __call__(
         self, shards: Sequence[Shard], *, begins: Begins | None = None
     ) -> contextlib.AbstractContextManager[OverShards]:
-        """Yield what runs the tasks; *begins* as in `framing_of`."""
+        """Yield a runner of the tasks; *begins* as in `framing_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Engine:
 def engine(master: str | None, go_on: GoOn = always) -> Iterator[Engine]:
     """Yield Spark at *master*, or this process if *master* is `none`.
 
-    Spark's jobs are cancelled when *go_on*, which is called on the caller's thread, says no.
+    Spark's jobs are cancelled when *go_on*, called on the caller's thread, returns False.
 
     Raises:
         SparkMissingError: Spark is not installed, or does not start.
@@ -82,8 +82,8 @@ def perform_here(
 ) -> None:
     """Deliver shards here: for little work, and without Java.
 
-    Those that may be *halted* are delivered one after another, so that what was delivered before is
-    not delivered again. Then it returns, and a work whose report says so has not ended.
+    Works that may be *halted* are delivered one after another, so that shards delivered before a
+    halt are not delivered again. A halt ends the call; the report of an unfinished work says so.
     """
     passes = passes_of(works, 1) if halted is never else ()
     for each in passes:
@@ -117,7 +117,7 @@ def once_here(
     gather: Gatherer = gather_here,
     halted: Halted = never,
 ) -> Iterator[OverShards]:
-    """Read the logs of *shards* once; yield what calls *gather* with tasks of these shards.
+    """Read the logs of *shards* once; yield a function that calls *gather* with their tasks.
 
     Raises:
         RunHaltedError: it was *halted* before all was read.

@@ -52,7 +52,7 @@ class RunBusyError(FatalError):
 
 
 class RunHaltedError(FatalError):
-    """The process is to stop, or the snapshot: what is done of the run stays."""
+    """The process or the run must stop; finished shards of the run stay done."""
 
     code = "run_halted"
 
@@ -65,13 +65,13 @@ class JobBusyError(FatalError):
 
 
 class JobChangedError(RetriableError):
-    """Statements changed the job while its stream ran: the stream starts again."""
+    """Statements changed the job while its stream ran: the stream restarts."""
 
     code = "job_changed"
 
 
 class SplitBusyError(FatalError):
-    """The owner of a split that is to be caught up did not release it."""
+    """The owner of a split to catch up did not release it."""
 
     code = "split_busy"
 
@@ -89,7 +89,7 @@ class LogShortError(RetriableError):
 
 
 class SinkElsewhereError(FatalError):
-    """A task runs where the sink's positions are not: nothing was delivered."""
+    """A task runs on a machine without the sink's positions: nothing was delivered."""
 
     code = "sink_elsewhere"
 

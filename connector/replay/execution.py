@@ -26,7 +26,7 @@ _BAR_CHARS: Final = 30
 
 
 class Came(Protocol):
-    """What came of a work."""
+    """The result of a work."""
 
     @property
     def is_halted(self) -> bool:
@@ -42,7 +42,7 @@ Ended = Callable[[Work, ShardReport], None]
 
 
 def always() -> bool:
-    """Say that the work is still wanted."""
+    """Return True: the work is still wanted."""
     return True
 
 
@@ -64,8 +64,8 @@ def perform_at_once(  # noqa: PLR0913 (what to do, and what to call)
 ) -> None:
     """Call *do* with all works, *at_once* of them on threads; call back on this thread.
 
-    *go_on* is asked each `LOOK_EVERY_SECONDS`: when it says no, no other work begins. A work that
-    was halted has not ended.
+    *go_on* is called every `LOOK_EVERY_SECONDS`: once it returns False, no other work starts. A
+    halted work has not ended.
     """
     waiting = list(reversed(works))
     running: dict[Future[CameT], WorkT] = {}
@@ -107,7 +107,7 @@ class Progress:
         self.tell()
 
     def tell(self) -> None:
-        """Show the progress, if it is time to."""
+        """Show the progress, if it is due."""
         if self.stream is None:
             return
         text = f"{self.done} of {self.total} shards, {self.changes} changes, {self.failed} failed"
@@ -135,7 +135,7 @@ def execute(  # noqa: PLR0913 (what to do, how, and what to call)
 ) -> Counter[ShardState]:
     """Deliver each shard that did not pass yet once; return the number of shards in each state.
 
-    *measures* count each. *width* tasks at once share the rate that the target allows.
+    *measures* counts each. *width* tasks at once share the target's rate.
 
     Raises:
         RunBusyError: another process executes it.

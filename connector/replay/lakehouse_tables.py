@@ -170,7 +170,7 @@ def adopt(lake: Lake, folder: Path, run: str, shard: int, attempt: int) -> None:
     Safe to repeat. Deletes files of earlier attempts that no table has.
 
     Raises:
-        LakeError: a table cannot be committed to.
+        LakeError: a commit to a table failed.
 
     """
     name, mine = file_name(run, shard), attempt_name(run, shard, attempt)

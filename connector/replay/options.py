@@ -47,14 +47,14 @@ class OfJob:
 
     @property
     def called(self) -> str:
-        """What another command needs to find the job, for a shell."""
+        """The arguments that name the job in other commands, quoted for a shell."""
         named = f" --job {shlex.quote(self.job_name)}" if self.job_name else ""
         return f"{self.job}{named}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnSpark(OfJob):
-    """Where the work runs."""
+    """The engine of the work."""
 
     master: str | None = option(
         "The master of Spark; default: local[*]; `none`: without Spark.", default=None
@@ -70,7 +70,7 @@ class OfRun(OfJob):
 
 @dataclass(frozen=True, kw_only=True)
 class Metered:
-    """Where metrics are published during the work."""
+    """The publication of metrics during the work."""
 
     metrics: str | None = option("Serve /metrics at this host:port meanwhile.", default=None)
     metrics_file: str | None = option("Write them to this file at each step.", default=None)
@@ -78,7 +78,7 @@ class Metered:
 
 @dataclass(frozen=True, kw_only=True)
 class Selected(Chosen):
-    """Which changes are selected."""
+    """The selection of changes."""
 
     tables: str | None = option("Only these: keyspace.table, separated by commas.", default=None)
     since: str | None = option("Written at or after this time (UTC).", default=None, name="from")
@@ -93,7 +93,7 @@ class PlanOptions(runs.ReplayOptions, Selected, OfJob):
     json: bool = option("Print the plan as JSON.", default=False)
 
     def __post_init__(self) -> None:
-        """Refuse options that name several targets of a plan."""
+        """Raise if options name several targets of a plan."""
         self.check_target(flag_of)
 
 
@@ -183,8 +183,8 @@ class ReconcileOptions(Metered, runs.ReconcileOptions, Selected, OnSpark):
 def keys_in(path: Path) -> frozenset[bytes]:
     """Return the keys in the file at *path*.
 
-    A line is a key as a message has it: `hex:` and hexadecimal digits, or, if keys are JSON or
-    text, the key itself.
+    A line is the key of a message: `hex:` and hexadecimal digits or, if keys are JSON or text, the
+    key itself.
 
     Raises:
         ConfigError: the file cannot be read, or has no keys or too many.
@@ -209,10 +209,10 @@ def keys_in(path: Path) -> frozenset[bytes]:
 
 
 def check_comparable(sink: Sink, tables: Collection[str]) -> None:
-    """Refuse a sink whose messages, of *tables*, cannot be compared with logs.
+    """Raise if a sink's messages of *tables* cannot be compared with logs.
 
     Raises:
-        ConfigError: with all options that prevent it.
+        ConfigError: it has all options that prevent it.
 
     """
     problems = []

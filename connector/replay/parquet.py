@@ -33,7 +33,7 @@ class TargetUnwritableError(MissingRequirementError):
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a path where no folder can be created. Creates nothing itself.
+    """Raise if a folder cannot be created at the path. Creates nothing itself.
 
     Raises:
         TargetUnwritableError: the path, or one above it, is not a folder.
@@ -101,7 +101,7 @@ class ParquetFiles:
         self._writers.clear()
 
     def _add(self, table: str, rows: pa.RecordBatch) -> None:
-        self._writer(table)  # Raises now, before the shard is read, if the folder is not writable.
+        self._writer(table)  # Raises before the shard is read, if the folder is not writable.
         waiting = self._waiting.setdefault(table, [])
         waiting.append(rows)
         if sum(each.num_rows for each in waiting) >= ROWS_PER_GROUP:

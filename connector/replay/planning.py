@@ -52,7 +52,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Shards, and what is known before they are read. The number of rows is an estimate."""
+    """Shards, and facts known before they are read. The number of rows is an estimate."""
 
     shards: Sequence[Shard]
     size_bytes: int
@@ -135,7 +135,7 @@ def planned_replay(
     *,
     called: Callable[[str], str] = flag_of,
 ) -> tuple[Target, Planned]:
-    """Return the target of a replay, and its plan; *called* is how options are shown.
+    """Return the target of a replay, and its plan; *called* formats names of options.
 
     Raises:
         ConfigError: options are wrong, or do not fit the job.
@@ -159,7 +159,7 @@ def planned_replay(
 
 
 def check_archive(plan: Planned, given: ReplayOptions, place: str, accept: str) -> None:
-    """Raise ArchiveGapError if segments are missing; *accept* is what allows that."""
+    """Raise ArchiveGapError if segments are missing; *accept* names the option that permits it."""
     if plan.refusals and not given.accept_gaps:
         raise ArchiveGapError(
             "; ".join(finding.message for finding in plan.refusals[:5]),
@@ -172,7 +172,7 @@ def in_lake(target: Target, given: IntoFolder, *, called: Callable[[str], str] =
     """Return *target* with the lake that the options name.
 
     Raises:
-        ConfigError: they do not go together.
+        ConfigError: they do not fit together.
         LakeMissingError: its library is missing.
 
     """
@@ -209,10 +209,10 @@ def _stretches(
 
 
 def check_tables(source: Source, named: Collection[str]) -> None:
-    """Refuse tables that the source does not have: they would have no changes.
+    """Raise for tables that the source does not have: they would have no changes.
 
     Raises:
-        ConfigError: with all these tables.
+        ConfigError: it has all these tables.
 
     """
     if not isinstance(source, Tables):

@@ -26,7 +26,7 @@ _KIB: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPart:
-    """A part of one side of a comparison that was read, in ms since 1970, or the error."""
+    """A part of a comparison's side that was read, with times in ms since 1970, or the error."""
 
     side: str
     name: str
@@ -40,7 +40,7 @@ class ReadPart:
 class Measures:
     """The metrics of bulk work. `note` is called at each step, `trace` with each part that ended.
 
-    Who publishes the metrics sets both.
+    The publisher of the metrics sets both.
     """
 
     note: Callable[[], None] = lambda: None
@@ -48,7 +48,7 @@ class Measures:
 
     @abstractmethod
     def measures(self) -> Iterable[Measure]:
-        """Return the metrics. Any thread may ask."""
+        """Return the metrics. Any thread may call."""
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class RunMeasures(Measures):
 
 @dataclass(slots=True)
 class CompareMeasures(Measures):
-    """The metrics of a comparison, of this process. *run* is what is compared, if it is one."""
+    """The metrics of a comparison, of this process. *run* is the compared run, if it is one."""
 
     run: str = ""
     parts: Counter[str] = field(default_factory=Counter)
@@ -185,7 +185,7 @@ def _driver_memory(labels: Mapping[str, str]) -> Measure:
 
 @contextlib.contextmanager
 def telling(given: Metered, text: JobText, of_run: Measures) -> Iterator[None]:
-    """Serve and write the metrics of *of_run*, as *given* says, and send them, as the job says.
+    """Serve and write the metrics of *of_run* by *given*; send them by the job's options.
 
     The file keeps the last values.
 

@@ -43,7 +43,7 @@ class ShardState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run as planned. `facts` are what was known at that time: bytes, rows, findings."""
+    """A run as planned. `facts` has the facts known at that time: bytes, rows, findings."""
 
     run: str
     kind: str
@@ -109,9 +109,10 @@ class RunTable:
             write(self._notes, partial(_put_none, kind, names))
 
     def keep_asked(self, names: Callable[[], Collection[str]]) -> None:
-        """Forget the runs that statements asked for, except those of *names*, which is called once.
+        """Forget the runs that statements requested, except those in *names*, which is called once.
 
-        It is called after the runs are listed: a run that is added meanwhile was asked for before.
+        It is called after the runs are listed, because a run that is added meanwhile was requested
+        before.
         """
         found = [run.run for run in self.runs() if run.facts.get("is_asked")]
         kept = names() if found else ()
@@ -128,7 +129,7 @@ class RunTable:
         """Return a run.
 
         Raises:
-            ConfigError: there is none of that name.
+            ConfigError: a run of that name does not exist.
 
         """
         found = [run for run in self.runs() if run.run == name]
@@ -170,9 +171,9 @@ class RunTable:
 
 
 def run_documents(place: Path) -> Sequence[Mapping[str, Any]]:  # Any: JSON.
-    """Return all runs and the states of their shards as JSON has them, the newest first.
+    """Return all runs and the states of their shards as JSON objects, newest first.
 
-    Writes nothing: where nothing ran, there are none.
+    Writes nothing: returns none if nothing ran.
     """
     try:
         opened = partial(open_notes, place, create=False, space=SPACE)

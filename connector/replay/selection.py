@@ -24,7 +24,7 @@ class Selection:
 
     Times are in µs since 1970; an empty field or None selects everything. `tokens` are ranges that
     exclude their first token and include their last. `keys` are encoded as for the target; `names`
-    are single changes, as `name_of` returns them.
+    are single changes, in the form of `name_of`.
     """
 
     tables: frozenset[str] = frozenset()
@@ -86,7 +86,7 @@ class Selection:
 
 
 def names_of(facts: Facts) -> Sequence[bytes]:
-    """Return the names of all records; none where mutations have no names."""
+    """Return the names of all records; none if mutations have no names."""
     if not facts.ids:
         return ()
     return [

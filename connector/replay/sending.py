@@ -98,8 +98,8 @@ class Sending:
 
         *with_facts* asks for the facts of all records. *lose* takes the records that the sink
         refused permanently. *into* is the writer of a split, in whose transaction nothing can be
-        sent again: what fails ends it. *shared* is the writer of several sendings, which stays
-        open. *schemas* are those announced so far, and get new ones.
+        sent again: a failure ends it. *shared* is the writer of several sendings, which stays open.
+        *schemas* are those announced so far, and get new ones.
         """
         self.refused: Counter[str] = Counter()  # Permanently, by table.
         self.notes: list[str] = []
@@ -128,7 +128,7 @@ class Sending:
         return self.refused.total()
 
     def announce(self, batch: Batch) -> None:
-        """Let the encoder and the sink know the schemas of *batch*, before it is encoded."""
+        """Announce the schemas of *batch* to the encoder and the sink, before it is encoded."""
         announced = batch.schemas()
         self._schemas.update((schema.schema_id, schema) for schema in announced)
         self._encoder.announce(announced)
@@ -154,7 +154,7 @@ class Sending:
 
         Raises:
             DeliveryRefusedError: the sink did not accept some of them.
-            AbortedError: the transaction is to be started again.
+            AbortedError: the transaction must be restarted.
 
         """
         while self._outstanding:

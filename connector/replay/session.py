@@ -1,7 +1,7 @@
 """The Spark session of a command, and shards as Spark's jobs. Imports pyspark.
 
 Each job has one task, which takes some shards, one after another, while others continue. Each of
-them ends, fails and is reported separately. What a task writes never passes through the JVM.
+them ends, fails and is reported separately. The records of a task never pass through the JVM.
 """
 
 import os
@@ -30,7 +30,7 @@ from headrace.connector.replay.shards import OverShards, Shard, close_kept, keep
 T = TypeVar("T")
 
 LOCAL_MASTER: Final = "local[*,4]"  # Tries a task 4 times, as a cluster does.
-# Settings for our tasks; what was submitted takes precedence.
+# Settings for our tasks; submitted ones take precedence.
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.speculation": "false",  # Two tasks must not deliver a shard at the same time.
     "spark.ui.enabled": "false",
@@ -47,7 +47,7 @@ _TAG: Final = "headrace-bulk"  # Of the jobs of the one run that a process perfo
 
 @dataclass(slots=True)
 class _Started:
-    """The session that this process started, and how many use it."""
+    """The session that this process started, and the number of its users."""
 
     spark: SparkSession | None = None
     users: int = 0
@@ -61,10 +61,10 @@ _STARTING: Final = threading.Lock()
 def session(
     master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """Yield the active session, or start one; the last one that uses it stops it.
+    """Yield the active session, or start one; its last user stops it.
 
-    A job and a run of it have one together, also on several threads.
-    Under `spark-submit` the master is that of the submission.
+    A job and its runs share one, also on several threads. Under `spark-submit` the master is that
+    of the submission.
 
     Raises:
         SparkMissingError: Spark does not start, mostly because Java 17 is missing.
@@ -75,7 +75,7 @@ def session(
         if active is None:
             _STARTED.spark = _STARTED.spark or _start(master, settings or {})
             _STARTED.users += 1
-    if active is not None:  # A program's own.
+    if active is not None:  # It belongs to the program.
         yield active
         return
     spark = _STARTED.spark
@@ -111,9 +111,9 @@ def _start(master: str | None, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _conf(settings: Mapping[str, str]) -> SparkConf:
-    """Return what was submitted, *settings*, and of our own what was not submitted.
+    """Return the submitted settings, *settings*, and our own if they were not submitted.
 
-    Submitted are options of `spark-submit`, and PYSPARK_SUBMIT_ARGS.
+    Submitted settings are options of `spark-submit`, and PYSPARK_SUBMIT_ARGS.
     """
     ours = SparkConf().setAll([*{**SETTINGS, **settings}.items()])
     SparkContext._ensure_initialized(conf=ours)  # noqa: SLF001 (Java alone has what was submitted)
@@ -138,12 +138,12 @@ def perform(
 ) -> None:
     """Deliver all *works* on the cluster, as many at once as it has cores.
 
-    Where few tasks read them, and they cannot be halted, a task takes several shards in one pass
-    over the logs. Else the logs are read once for all of them before, if the source offers that;
-    then a task takes several shards, one after another. As many more wait in Spark's queue, so that
-    no core waits for the driver to send the next.
-    *begun*, *ended* and *go_on* are called on this thread. A shard whose task dies every time, or
-    is cancelled because *go_on* says no, is reported as failed like any other.
+    If few tasks read them, and they cannot be halted, a task takes several shards in one pass over
+    the logs. Else the logs are read once for all of them before, if the source offers that; then a
+    task takes several shards, one after another. As many more tasks wait in Spark's queue, so that
+    no core waits for the driver. *begun*, *ended* and *go_on* are called on this thread. A shard
+    whose task dies every time, or is cancelled because *go_on* returns False, is reported as
+    failed.
     """
 
     def all_begun(group: _Group) -> None:
@@ -173,7 +173,7 @@ def _grouped(
     stack: ExitStack,
     go_on: GoOn,
 ) -> "tuple[Sequence[_Group], Callable[[_Group], _Reports]]":
-    """Return the shards of each task, and what delivers them; *stack* removes what was framed."""
+    """Return the shards of each task, and a function that delivers them; *stack* removes blocks."""
     # Shards that were delivered before a halt are not delivered again: so they end one by one.
     passes = passes_of(works, width(spark)) if go_on is always else ()
     if passes:
@@ -229,9 +229,9 @@ def once(
     begins: Begins | None = None,
     go_on: GoOn = always,
 ) -> Iterator[OverShards]:
-    """Yield what runs tasks of *shards* on the cluster, after their logs were read once for all.
+    """Yield a runner of tasks of *shards* on the cluster, after their logs were read once for all.
 
-    *begins* as in `framing_of`. As often as it is called. It raises as `gather` does.
+    *begins* as in `framing_of`. The runner can be called repeatedly, and raises as `gather` does.
     """
     framing = framing_of(shards, sparing=False, begins=begins)
     tasks: Sequence[Sequence[str]] = ()
@@ -273,7 +273,7 @@ def _called(task: Callable[[], T]) -> T:
 
 
 def _heeded(spark: SparkSession, call: Callable[[], T], go_on: GoOn, what: str = "") -> T:
-    """Return what *call* returns, on a thread; its jobs are cancelled when *go_on* says no."""
+    """Run *call* on a thread, and return its result; cancel its jobs once *go_on* is False."""
 
     def described() -> T:
         _describe(spark, what)
@@ -287,7 +287,7 @@ def _heeded(spark: SparkSession, call: Callable[[], T], go_on: GoOn, what: str =
 
 
 def _looked(spark: SparkSession, go_on: GoOn) -> bool:
-    """Cancel the jobs of bulk work if they are to end; return whether they are not."""
+    """Cancel the jobs of bulk work unless *go_on* returns True; return its result."""
     if go_on():
         return True
     spark.sparkContext.cancelJobsWithTag(_TAG)
@@ -295,7 +295,7 @@ def _looked(spark: SparkSession, go_on: GoOn) -> bool:
 
 
 def _describe(spark: SparkSession, text: str) -> None:
-    """Say in Spark's pages what the next job of this thread does, and that it is bulk work."""
+    """Describe the next job of this thread in Spark's pages, and tag it as bulk work."""
     spark.sparkContext.addJobTag(_TAG)
     spark.sparkContext.setJobDescription(f"headrace: {text}" if text else "")
 
@@ -318,14 +318,14 @@ class _Group:
     works: Sequence[Work]
 
     def describe(self) -> str:
-        """Return what it does, for users of Spark's pages."""
+        """Return a description, for users of Spark's pages."""
         first, *others = self.works
         return first.describe() + (f" and {len(others)} more" if others else "")
 
 
 @dataclass(frozen=True, slots=True)
 class _Reports:
-    """What came of a group, in the order of its works."""
+    """The reports of a group, in the order of its works."""
 
     reports: Sequence[ShardReport]
     is_halted: bool = False
@@ -378,7 +378,7 @@ def _alone(
     error: Exception,
     do: Callable[[Work], Sequence[ShardReport]],
 ) -> _Reports:
-    """Call *do* with each shard of a task that died, unless it had no others, or was cancelled."""
+    """Call *do* with each shard of a dead task, unless it has only one, or was cancelled."""
     if len(group.works) == 1 or halted.is_set():
         return _Reports([_lost(work, error) for work in group.works])
     return _Reports([report for work in group.works for report in do(work)])

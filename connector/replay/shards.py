@@ -1,6 +1,6 @@
 """One shard of bulk work: a split of a source, between two positions.
 
-A shard is sent to the process that reads it, so it holds a source as the job file has it: that
+A shard is sent to the process that reads it, so it holds a source in the form of the job file: that
 process resolves references to secrets. This module needs no Spark.
 """
 
@@ -76,9 +76,9 @@ def origin_of(given: Mapping[str, Any]) -> Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpec:
-    """A source as a job file has it. Relative paths are relative to `directory`.
+    """A source in the form of a job file. Relative paths are relative to `directory`.
 
-    It may cache what it finds in `cache`, a folder that all machines have; if empty, nowhere.
+    It may cache data in `cache`, a folder that all machines have; if empty, it does not cache.
     """
 
     given: Mapping[str, Any]
@@ -128,7 +128,7 @@ class SourceSpec:
         return made
 
     def past_gaps(self) -> "SourceSpec":
-        """Return a source that continues behind gaps, if it has gaps."""
+        """Return a source that continues after gaps, if it has gaps."""
         plugin = plugin_of(self.given)
         if not issubclass(plugin, LogArchive):
             return self
@@ -140,7 +140,7 @@ class Shard:
     """A split of `source`, which has `splits` splits, after `resume` and up to `until`.
 
     Positions are encoded by the source. A `resume` of a job needs its `job_key`. After the end,
-    split time advances by `elapsed_ms`. The logs were read before into `framed`, if there is one.
+    split time advances by `elapsed_ms`. The logs are already framed into `framed`, if there is one.
     """
 
     number: int
@@ -156,15 +156,15 @@ class Shard:
 
 
 class OverShards(Protocol):
-    """Runs a task for each of some shards whose logs were read before, several at once."""
+    """Runs a task for each of some shards whose logs are framed, several at once."""
 
     def __call__(
         self, make: Callable[[Shard], Callable[[], T]], of: Sequence[Shard]
     ) -> Sequence[T]:
         """Return the results of the tasks that *make* makes of *of*, in order.
 
-        Each of *of* has a split of its own. *make* runs where the task does. Shards may differ in
-        their source as far as its logs are the same.
+        Each of *of* has a split of its own. *make* runs in the task. Shards may differ in their
+        source if its logs are the same.
 
         Raises:
             ShardFailedError: a task died every time.
@@ -174,7 +174,7 @@ class OverShards(Protocol):
 
 @contextlib.contextmanager
 def opened(shard: Shard, *, read_only: bool = True, sparing: bool = False) -> Iterator[Source]:
-    """Yield the shard's source, bounded by the shard, and close it in the end.
+    """Yield the shard's source, bounded by the shard, and close it at the end.
 
     *sparing* also skips, if it can, parts without changes that the shard selects. The source of a
     shard that was framed stays open for the next one of the same plan, until `close_kept`.
@@ -236,7 +236,7 @@ class _Kept:
 
 
 def close_kept() -> None:
-    """Close the source that a framed shard left open, and what is beside it. Safe to call twice."""
+    """Close the source that a framed shard left open, and its sink. Safe to call twice."""
     source, _Kept.source = _Kept.source, None
     with beside_kept:
         if source is not None:
@@ -251,7 +251,7 @@ def keep_modules() -> None:
 
 
 def spare(source: Source, selection: Selection) -> None:
-    """Have *source* skip parts that are known to have no changes of a *selection*."""
+    """Make *source* skip parts that are known to have no changes of a *selection*."""
     is_narrow = selection.tables or selection.from_us is not None or selection.to_us is not None
     if is_narrow and isinstance(source, LogSearch):
         source.spare(selection.tables, selection.from_us, selection.to_us)
@@ -272,7 +272,7 @@ def batches(
         HeadraceError: the source cannot be read.
 
     """
-    # What was framed for the shard has been planned; a plan of many splits takes a while.
+    # Framed shards were planned before; a plan of many splits takes a while.
     split = split_of(shard, [Split(shard.split)] if shard.framed else source.plan())
     demand = Demand(
         records_max=records_max,
@@ -305,7 +305,7 @@ def encode_with_retries(encoder: Encoder, batch: Batch) -> EncodedRecords:
 
 @cache
 def _unwoken() -> ThreadWake:
-    """Return what waits and is never woken; each takes a pipe."""
+    """Return a wait that is never woken; each takes a pipe."""
     return ThreadWake()
 
 
@@ -356,7 +356,7 @@ def changes_with_facts(encoder: Encoder, batch: Batch) -> EncodedRecords:
 
 
 def reader_of(source: Source, split: Split, shard: Shard) -> Reader:
-    """Open the *split* of *shard* where the shard begins."""
+    """Open the *split* of *shard* at the start of the shard."""
     resume = None if shard.resume is None else source.decode_position(shard.resume)
     return source.open(split, resume)
 
@@ -382,7 +382,7 @@ def _read(source: Source, split: Split, shard: Shard, demand: Demand) -> Iterato
 
 
 def short_of(shard: Shard) -> LogShortError:
-    """Return the error of a *shard* of whose logs something cannot be read."""
+    """Return the error of a *shard* whose logs cannot be read completely."""
     return LogShortError("the rest cannot be read", place=f"split {shard.split}")
 
 

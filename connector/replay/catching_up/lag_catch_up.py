@@ -125,13 +125,13 @@ def _read(engine: Engine, works: Sequence[PartWork]) -> Sequence[PartReport]:
 
 
 def _begins(works: Sequence[PartWork], source: Source) -> Sequence[Position | None]:
-    """Return the places where these parts begin; those of one split begin at the same."""
+    """Return the start positions of these parts; parts of one split have the same."""
     places = {str(work.part.start): work.part.start for work in works}
     return [position_at(source, start) for start in places.values()]
 
 
 def _reading(works: Mapping[str, PartWork], shard: Shard) -> PartWork:
-    """Return the work of a part whose logs were read before."""
+    """Return the work of a part whose logs are framed already."""
     work = works[shard.split]
     return dataclasses.replace(work, part=dataclasses.replace(work.part, shard=shard))
 
@@ -181,13 +181,13 @@ class Driver:
         self._check()
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the store and the source."""
         self._source.close()
         self._notes.close()
         self._store.close()
 
     def lagging(self) -> Mapping[str, int]:
-        """Return the unread bytes of each split that is to be caught up."""
+        """Return the unread bytes of each split to catch up."""
         found = {}
         for state in self._store.states():
             position = self._position(state)
@@ -205,7 +205,7 @@ class Driver:
 
         Raises:
             SplitBusyError: no worker released any of them in time.
-            HeadraceError: a task or the store failed; what was committed stays committed.
+            HeadraceError: a task or the store failed; commits stay.
 
         """
         self._end_somewhere()
@@ -245,7 +245,7 @@ class Driver:
         MicroBatches.of(self._source).ahead(None, 0)  # Raises if a log cannot be read now.
 
     def _end_somewhere(self) -> None:
-        """Bound what is read by the end."""
+        """Bound the reads by the end of the logs."""
         source, until = self._source, self._orders.until
         first, steps = source.plan()[0], MicroBatches.of(source)
         steps.limit(
@@ -254,7 +254,7 @@ class Driver:
 
     @contextmanager
     def _enrolled(self) -> Iterator[None]:
-        """Announce to workers which splits the driver wants; in the end release them all."""
+        """Announce to workers which splits the driver wants; release them all at the end."""
         self._store.enroll(self._owner)
         try:
             self._store.want(self._owner.worker, sorted(self._waiting))
@@ -266,7 +266,7 @@ class Driver:
         return WAIT_LEASES * self._lease_ms + in_ms(self._job.runtime.stop_seconds_max)
 
     def _must_end(self) -> bool:
-        """Say whether to stop: on request, or because the job pauses, stops or gets new splits."""
+        """Return whether to stop: on request, or if the job pauses, stops or gets new splits."""
         plans = self._store.plans()
         changed = plans.announced is not None or plans.in_force.number != self._plan.number
         return changed or self._stopped.is_set() or self._state() is not Desired.RUNNING
@@ -403,7 +403,7 @@ class Driver:
         )
 
     def _commit(self, commit: Commit) -> bool:
-        """Commit a chunk; return False if another process owns the split by now.
+        """Commit a chunk; return False if another process now owns the split.
 
         Raises:
             RetriesExhaustedError: the store does not answer; it may have committed the chunk.

@@ -73,7 +73,7 @@ class PartWork:
     def _read(self, source: Source, job: Job, context: Context) -> PartReport:
         split = self.part.shard.split
         was_short = is_short(source, self.part)
-        # The pipeline closes it, if it begins.
+        # The pipeline closes it, if it starts.
         with contextlib.closing(_State.begun(job, self)) as state:
             _run(source, job, context, state)
         if was_short or is_short(source, self.part):

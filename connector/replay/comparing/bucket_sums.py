@@ -55,7 +55,7 @@ from headrace.plugins import (
 from headrace.plugins.records.codecs import RUN_HEADER, SCHEMA_ID_HEADER
 
 ROWS_MAX: Final = 1_000_000  # Single changes or rows that a task of one side may return.
-EXPIRED_MAX: Final = 1_000  # Expired rows that a task returns; of the others only the number.
+EXPIRED_MAX: Final = 1_000  # Expired rows that a task returns; the others are only counted.
 SLICE_US: Final = 86_400_000_000
 _MASK: Final = (1 << 64) - 1
 
@@ -81,9 +81,9 @@ Sums = Mapping[Bucket, Members]
 class SideReport:
     """The result of one task: sums, or for given buckets single changes and rows.
 
-    `repeated` is the number of messages that say the same as another one of the task.
-    `touched` are keys by table that were written after the compared time. `waiting` is the number
-    of mutations on which the logs do not agree yet. `gone` is the number of rows that expired;
+    `repeated` is the number of messages with the same content as another one of the task. `touched`
+    are keys by table that were written after the compared time. `waiting` is the number of
+    mutations on which the logs do not agree yet. `gone` is the number of rows that expired;
     `expired` has some of them. `tables` are the current schemas of the tables that were read.
     """
 
@@ -152,7 +152,7 @@ class Comparison:
 
 
 class Summing:
-    """Adds up the hashes, of 64 bits, of what a task finds. Duplicates count once."""
+    """Adds up the 64-bit hashes of a task's changes or rows. Duplicates count once."""
 
     def __init__(self) -> None:
         """Start with empty sums."""
@@ -189,7 +189,7 @@ class _Side:
         self._sums.add(self._comparison.bucket(row.table, row.key, row.time_us), hashed)
 
     def wants(self, row: ChangeRow) -> bool:
-        """Say whether the comparison wants a change as a single one."""
+        """Return whether the comparison wants a change as a single one."""
         bucket = self._comparison.bucket(row.table, row.key, row.time_us)
         wanted = self._comparison.wanted
         return wanted is not None and (bucket in wanted.changes or bucket[:2] in self._keys)
@@ -213,7 +213,7 @@ class _Side:
 
     @property
     def repeated(self) -> int:
-        """The number of changes that say the same as one that was summed before."""
+        """The number of changes with the same content as one summed before."""
         summed = sum(each.members for each in self.sums().values())
         return self.records - summed if self._comparison.wanted is None else 0
 
@@ -229,7 +229,7 @@ class RowSide:
         self.states: list[RowState] = []
 
     def asks_for(self, table: str, key: bytes) -> bool:
-        """Say whether the rows of a key are wanted."""
+        """Return whether the rows of a key are wanted."""
         return self._keys is None or self._comparison.key_bucket(table, key) in self._keys
 
     def add(self, row: RowState) -> None:
@@ -250,7 +250,7 @@ class RowSide:
 
 
 def bounded(found: Sequence[object]) -> None:
-    """Refuse more changes or rows than a task may keep."""
+    """Raise if there are more changes or rows than a task may keep."""
     if len(found) > ROWS_MAX:
         hint = "compare a shorter time, fewer tables or a range of tokens"
         raise bad_option("reconcile", f"more than {ROWS_MAX} changes differ in a task", hint)
@@ -277,7 +277,7 @@ class LogSide:
     comparison: Comparison
 
     def __call__(self) -> SideReport:
-        """Read it."""
+        """Read this side."""
         side = _Side(self.comparison)
         schemas: dict[bytes, RecordSchema] = {}
         books: Mapping[str, int] = {}
@@ -322,7 +322,7 @@ class LogSide:
 
 @dataclass(frozen=True, slots=True)
 class TopicSide:
-    """The changes in one part of a sink's topics, and the rows that they fold to."""
+    """The changes in one part of a sink's topics, and the rows folded from them."""
 
     job_description: ClassVar[str] = "read the topics"
 
@@ -331,7 +331,7 @@ class TopicSide:
     schemas: Mapping[bytes, RecordSchema]
 
     def __call__(self) -> SideReport:
-        """Read it."""
+        """Read this side."""
         side, rows = _Side(self.comparison), RowSide(self.comparison)
         reader = RowReader(self.comparison.tables, self.comparison.at_s)
         expired: list[RowState] = []
@@ -435,7 +435,7 @@ def known_as_sent(
     known: Mapping[bytes, RecordSchema],
     bounds: Bounds | None = None,
 ) -> Mapping[bytes, RecordSchema]:
-    """Return the schemas that a job knows as its messages have them.
+    """Return the known schemas of a job, in the form of its messages.
 
     *bounds* are those of a sink that a statement created.
 
@@ -454,7 +454,7 @@ def known_as_sent(
 
 
 def shaped(encoder: Encoder, schemas: Iterable[RecordSchema]) -> dict[bytes, RecordSchema]:
-    """Return schemas as messages have them, by id; without those whose records are refused."""
+    """Return schemas in the form of messages, by id; without those whose records are refused."""
     found = {}
     for schema in schemas:
         with suppress(BadRecordError):
@@ -474,8 +474,8 @@ def parts_of(comparison: Comparison, tables: Sequence[str], suffix: str = "") ->
 def compared_as(sink: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sink's options for encoding records that are compared and not sent.
 
-    Options about framing are left out, which would publish schemas to a schema store, and of those
-    about large values all that does not change what a message says.
+    Options about framing are omitted, which would publish schemas to a schema store, and those
+    about large values that do not change the content of a message.
     """
     apart = ("large.store", "schema.", "subject.")
     kept = {key: value for key, value in sink.items() if not key.startswith(apart)}
@@ -503,7 +503,7 @@ def rows_of(encoded: EncodedRecords) -> Iterator[ChangeRow]:
 
 
 def _is_selected(row: ChangeRow, selection: Selection) -> bool:
-    """Say whether a change counts; the token of a message is not known."""
+    """Return whether a change counts; the token of a message is not known."""
     return (
         (not selection.tables or row.table in selection.tables)
         and (not selection.operations or row.operation in selection.operations)
@@ -520,7 +520,7 @@ def hash64(member: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TableSide:
-    """The rows of a token range of a table, as the changes that a backfill makes of them."""
+    """The rows of a token range of a table, as the changes of a backfill."""
 
     job_description: ClassVar[str] = "read the tables"
 
@@ -528,7 +528,7 @@ class TableSide:
     comparison: Comparison
 
     def __call__(self) -> SideReport:
-        """Read them."""
+        """Read the rows."""
         rows = RowSide(self.comparison)
         tables: dict[str, RecordSchema] = {}
         records = 0

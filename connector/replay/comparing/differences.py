@@ -106,8 +106,8 @@ def differing_rows(
 ) -> list[FoundRow]:
     """Return the rows in which the topic, folded, differs from the table.
 
-    Values that either side has of a time after the *span* are ignored. So are rows of *touched*
-    keys that the table does not have: they may have been deleted. Ordered by table and name.
+    Values of either side from after the *span* are ignored. So are rows of *touched* keys that the
+    table does not have: they may have been deleted. Ordered by table and name.
     """
     found = []
     for name in sorted(in_table.keys() | in_topic.keys()):
@@ -164,7 +164,7 @@ class _RowPair:
         return None
 
     def _is_recent(self) -> bool:
-        """Say whether there are values after the span, which alone may show the row."""
+        """Return whether there are values after the span, which alone may show the row."""
         rows = [row for row in (self.table, self.topic) if row is not None]
         return any(self.span.is_recent(row.newest_us) for row in rows)
 
@@ -191,7 +191,7 @@ class _RowPair:
         return Difference.MISSING if topic is None else Difference.STALE
 
     def _counts(self, *cells: CellState | None) -> bool:
-        """Say whether the write times of a column's values are compared."""
+        """Return whether the write times of a column's values are compared."""
         times = [c.time_us for c in cells if c is not None and c.time_us is not None]
         return not any(map(self.span.is_recent, times)) and (
             not times or any(map(self.span.counts, times))
@@ -201,7 +201,7 @@ class _RowPair:
         return cell if cell is not None and cell.lives(self.span.at_s) else None
 
     def _is_over(self, cell: CellState) -> bool:
-        """Say whether a value that is compared has expired meanwhile."""
+        """Return whether a compared value has expired meanwhile."""
         return cell.expires_s is not None and cell.expires_s <= self.now_s + 1
 
 

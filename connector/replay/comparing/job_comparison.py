@@ -1,4 +1,4 @@
-"""Compares what a job read with what it sent, and with its tables, by its own options."""
+"""Compares the logs of a job with its topics, and these with its tables, by its own options."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ _US: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class JobComparison:
-    """What of a job is compared, as planned; `compare` does it once."""
+    """The plan of a comparison of a job; `compare` executes it once."""
 
     text: JobText
     given: ReconcileOptions
@@ -56,9 +56,9 @@ class JobComparison:
         *,
         called: Callable[[str], str] = flag_of,
     ) -> Self:
-        """Plan the comparison of what *selection* selects; without an end up to now.
+        """Plan the comparison of the changes in *selection*; without an end up to now.
 
-        *called* is how options are shown.
+        *called* formats names of options.
 
         Raises:
             ConfigError: options are wrong, or the job cannot be compared.
@@ -68,7 +68,7 @@ class JobComparison:
         known = known_as_sent(text.sink, directory, origin, known_schemas(text), text.bounds)
         _check_operations(text, selection, called("operations"))
         at_s = time.time()
-        if selection.to_us is None:  # What is on its way is not missing.
+        if selection.to_us is None:  # Records in flight are not missing.
             selection = replace(selection, to_us=int(at_s - given.grace) * _US)
         bounds = Bounds(after=given.after, until=given.until)
         plan = planned(SourceSpec.of_job(text), selection, bounds=bounds)
@@ -79,7 +79,7 @@ class JobComparison:
     ) -> Outcome:
         """Return the differences; *logs* reads the logs of `plan`, and *gather* runs other tasks.
 
-        *pause* waits for a number of seconds, until what is on its way has arrived. Raises
+        *pause* waits for a number of seconds, until records in flight have arrived. Raises
         ShardFailedError.
         """
         text, given, selection = self.text, self.given, self.selection
@@ -108,7 +108,7 @@ class JobComparison:
 
 
 def _check_operations(text: JobText, selection: Selection, key: str) -> None:
-    """Refuse to select one of two operations that Debezium's envelope does not distinguish."""
+    """Raise for a selection of one of two operations that Debezium's envelope merges."""
     alike = {Operation.DELETE.value, Operation.DELETE_PARTITION.value}
     if text.sink.get("envelope") == "debezium" and len(alike & selection.operations) == 1:
         said = "Debezium's envelope has the same `op` for DELETE and DELETE_PARTITION"
@@ -151,7 +151,7 @@ def _ranges(
 
 
 def _slice_us(selection: Selection) -> int:
-    """Return how long a slice of time is."""
+    """Return the length of a slice of time, in µs."""
     if selection.from_us is None or selection.to_us is None:
         return SLICE_US
     return min(SLICE_US, max(1, (selection.to_us - selection.from_us) // _SLICES))

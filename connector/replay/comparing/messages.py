@@ -1,6 +1,6 @@
-"""Reads from messages which change they are and what they say, in every envelope.
+"""Reads from messages the name and the content of their change, in every envelope.
 
-The content of a message is what its value says, without where its change was read: another reading
+The content of a message is its value without the place where its change was read: another reading
 of the logs finds it elsewhere. Logs and topic are compared by it.
 """
 
@@ -51,7 +51,7 @@ _OPS: Final[Mapping[str, str]] = {
 class ChangeRow(NamedTuple):
     """A single change of one side; `origin` has the fields of its source, if they are known.
 
-    `name` is as `name_of` returns it, and empty where the message does not have it.
+    `name` is the result of `name_of`, and empty if the message does not have it.
     """
 
     name: bytes
@@ -82,7 +82,7 @@ class _Fields:
 
     @property
     def apart(self) -> Sequence[str]:
-        """The fields that say where a change was read."""
+        """The fields with the place where a change was read."""
         return [self.source] if self.source else list(self.origin.values())
 
 
@@ -125,7 +125,7 @@ def envelope_of(wanted: Encoding) -> str:
 
 
 def check_fields(schemas: Iterable[RecordSchema], envelope: str, origin: Origin) -> None:
-    """Refuse messages whose write time or operation cannot be read.
+    """Raise if the write time or the operation of messages cannot be read.
 
     Raises:
         ConfigError: transforms removed or changed a field.
@@ -159,7 +159,7 @@ class MessageReader:
         self._edits: dict[bytes, tuple[Sequence[Edit], Sequence[Edit]]] = {}
 
     def learn(self, schemas: Iterable[RecordSchema]) -> None:
-        """Add schemas, as the sink's messages have them."""
+        """Add schemas in the form of the sink's messages."""
         for schema in schemas:
             names = [each["name"] for each in schema.value.get("fields", ())]
             fields = _fields_in(names, self._envelope, self._origin)
@@ -171,7 +171,7 @@ class MessageReader:
                 self._edits[schema.schema_id] = (), [without(schema.value, apart)]
 
     def document(self, stored: Stored) -> Document | None:
-        """Return the value of a change; None for a tombstone and for what is not a change.
+        """Return the value of a change; None for a tombstone and for other messages.
 
         Raises:
             BadRecordError: it cannot be decoded.
@@ -210,15 +210,15 @@ class MessageReader:
         )
 
     def is_of_table(self, document: Document, row: ChangeRow) -> bool:
-        """Say whether a change was read from a table: no log has it."""
+        """Return whether a change was read from a table: no log has it."""
         if self._envelope == _DEBEZIUM:
             return bool(document[_SOURCE].get("snapshot") == "true")
         return self._origin.is_of_table(dict(zip(self._origin.fields, row.origin, strict=True)))
 
     def content(self, document: Document, row: ChangeRow, headers: Headers) -> bytes:
-        """Return a hash of a message's key and what it says; fields without a value do not count.
+        """Return a hash of a message's key and content; fields without a value do not count.
 
-        So a change is the same whichever schema of its table it was written with.
+        So a change is the same with any schema of its table.
         """
         if row.name and self._is_of_now(headers):
             return row.name

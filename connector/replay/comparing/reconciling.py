@@ -1,8 +1,8 @@
-"""Compares logs, topic and tables: first sums, then what differs. Pure, except tasks and the pause.
+"""Compares logs, topic and tables: first sums, then differences. Pure, except tasks and the pause.
 
 The topic should have the changes on which the logs agree, and it should fold to the rows of the
 table. A table is read before the logs, and both before the topic, so that a change that is written
-meanwhile does not look as if it were missing.
+meanwhile does not appear missing.
 """
 
 from collections import Counter
@@ -52,10 +52,10 @@ REPAIRED_MAX: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What is compared: parts of the logs, parts of the topics, and token ranges of the tables.
+    """The compared sides: parts of the logs, parts of the topics, and token ranges of the tables.
 
     `tables` are compared even if no log has changes of them. Unless the logs are *whole*, a change
-    that none of them has may be in a log that was left out.
+    that none of them has may be in an omitted log.
     """
 
     logs: Sequence[Shard]
@@ -78,7 +78,7 @@ class Times:
 class Outcome:
     """The result of a comparison: numbers of changes and rows by table, and each difference.
 
-    `repeated` counts messages that say the same as another one, which is not a difference.
+    `repeated` counts messages with the content of another one, which is not a difference.
     `rows_behind` counts rows in which the topic, folded, differs from the table; `rows` has those
     that do not follow from changes in `found`. Rows that expired do not count as differences;
     `expired` has some of them. `settled` are changes that too few logs have, of rows that are equal
@@ -129,8 +129,8 @@ def reconcile(  # noqa: PLR0913 (the sides, and what reads them)
 ) -> Outcome:
     """Compare the agreed changes of the logs with the topic, and the folded topic with the tables.
 
-    *logs* reads the logs of `sides`, *gather* the rest. *known* are schemas as messages have them,
-    besides those in the logs.
+    *logs* reads the logs of `sides`, *gather* the rest. *known* are schemas in the form of
+    messages, besides those in the logs.
 
     Raises:
         ShardFailedError: a side could not be read.
@@ -240,7 +240,7 @@ class _Comparing:
         self._settle(rows, tables)
 
     def _settle(self, rows: list[FoundRow], tables: Sequence[SideReport]) -> None:
-        """Separate causes from consequences, and record what only the table can repair."""
+        """Separate causes from consequences, and record the rows that only the table can repair."""
         out = self._out
         few = [f for f in out.found if f.difference is Difference.UNDER_REPLICATED]
         gone = {(r.row.table, r.row.key) for r in rows}
@@ -319,7 +319,7 @@ def _rows(reports: Sequence[SideReport]) -> dict[bytes, ChangeRow]:
 
 
 def at_level_one(shards: Sequence[Shard]) -> Sequence[Shard]:
-    """Return the shards with a source that takes what any single log has."""
+    """Return the shards with a source that accepts a single copy of a change."""
     return [
         replace(
             shard,
@@ -330,7 +330,7 @@ def at_level_one(shards: Sequence[Shard]) -> Sequence[Shard]:
 
 
 def _any_copy(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a source that takes what any single log has, if it has several logs."""
+    """Return a source that accepts a single copy of a change, if it has several logs."""
     plugin = plugin_of(given)
     return plugin.any_copy(given) if issubclass(plugin, LogArchive) else given
 
@@ -347,7 +347,7 @@ def plan_repair(
 
     The run sends changes that the logs agree on from the logs, by name. Rows that the logs do not
     have come from the table, with their whole partition. *asked* is the run of a statement whose
-    name it gets, and *called* is how options are shown.
+    name it gets, and *called* formats names of options.
 
     Raises:
         ConfigError: there are too many changes to name one by one, or they have no names.

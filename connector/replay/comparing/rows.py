@@ -37,7 +37,7 @@ _BEGINNING: Final = 0  # Before anything expires.
 
 
 class CellState(NamedTuple):
-    """A column's value: its write time in µs, its hash, and when it expires.
+    """A column's value: its write time in µs, its hash, and its expiry.
 
     A column with many values, such as a set, has no time. A deletion has an empty hash.
     """
@@ -47,7 +47,7 @@ class CellState(NamedTuple):
     expires_s: int | None = None
 
     def lives(self, at_s: int) -> bool:
-        """Say whether there is a value at *at_s*."""
+        """Return whether there is a value at *at_s*."""
         return bool(self.content) and (self.expires_s is None or self.expires_s > at_s)
 
 
@@ -79,7 +79,7 @@ class Span:
     at_s: int = 0
 
     def within(self, row: RowState) -> RowState | None:
-        """Return *row* with those of its values that live and count; None if there are none."""
+        """Return *row* with its values that live and count; None if there are none."""
         cells = {
             name: cell
             for name, cell in row.cells.items()
@@ -90,11 +90,11 @@ class Span:
         return row._replace(cells=cells)
 
     def counts(self, time_us: int) -> bool:
-        """Say whether a value with this write time is compared."""
+        """Return whether a value with this write time is compared."""
         return (self.from_us is None or time_us >= self.from_us) and not self.is_recent(time_us)
 
     def is_recent(self, time_us: int) -> bool:
-        """Say whether a value with this write time may not have arrived yet."""
+        """Return whether a value with this write time may not have arrived yet."""
         return self.to_us is not None and time_us >= self.to_us
 
 
@@ -156,7 +156,7 @@ class RowReader:
         return CellState(None, _hash_of(shown), expires)
 
     def has_expired(self, row: RowState) -> bool:
-        """Say whether a row that is not shown was shown before it expired."""
+        """Return whether a row that is not shown was shown before it expired."""
         return not row.shown and any(cell.lives(_BEGINNING) for cell in row.cells.values())
 
 
@@ -188,7 +188,7 @@ class FoldedRows:
         self._file.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", (name, key, state))
 
     def rows(self) -> Iterator[RowState]:
-        """Yield all rows, also those that are not shown, but no ranges of a partition."""
+        """Yield all rows, including those that are not shown, but no ranges of a partition."""
         with closing(self._file.execute("SELECT name, key, state FROM rows")) as found:
             for name, key, state in found:
                 table, partition, clustering = _UNPACK.decode(name)

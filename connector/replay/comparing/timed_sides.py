@@ -33,17 +33,17 @@ class _Task:
 
     @property
     def job_description(self) -> str:
-        """What it does, for users of the engine."""
+        """A description of the task, for users of the engine."""
         return self.task.job_description
 
     def __call__(self) -> Timed:
-        """Do it."""
+        """Run the task."""
         start_ms = _now_ms()
         return self.task(), start_ms, _now_ms()
 
 
 def gathering(gather: Gatherer, measures: CompareMeasures) -> Gather:
-    """Return what reads parts of topics and tables by *gather*, and counts them."""
+    """Return a function that reads parts of topics and tables by *gather*, and counts them."""
 
     def gathered(tasks: Sequence[TopicSide | TableSide]) -> Sequence[SideReport]:
         found = gather([_Task(each) for each in tasks])
@@ -53,7 +53,7 @@ def gathering(gather: Gatherer, measures: CompareMeasures) -> Gather:
 
 
 def reading(read: OverShards, measures: CompareMeasures) -> ReadLogs:
-    """Return what reads shards of the logs by *read*, and counts them."""
+    """Return a function that reads shards of the logs by *read*, and counts them."""
 
     def made(make: Callable[[Shard], LogSide], shards: Sequence[Shard]) -> Sequence[SideReport]:
         found = read(partial(_timed, make), shards)
@@ -64,9 +64,9 @@ def reading(read: OverShards, measures: CompareMeasures) -> ReadLogs:
 
 
 def performing(perform: Performer, measures: CompareMeasures) -> Performer:
-    """Return *perform*, of works that compare the files of shards; counts the shards.
+    """Return *perform* for works that compare the files of shards, and count the shards.
 
-    Their times are those of the caller.
+    Their times are measured by the caller.
     """
 
     def performed(

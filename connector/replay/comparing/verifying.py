@@ -1,4 +1,4 @@
-"""Verifies a run: reads its shards again, and compares their changes with what it delivered.
+"""Verifies a run: reads its shards again, and compares their changes with the delivered ones.
 
 The files of a shard must have each of its changes once. All shards share the topics; there the sums
 of buckets are compared, then single changes. Messages of others are ignored, and so are
@@ -63,7 +63,7 @@ def verify(
     """Compare all shards of *run*; store PASS, DIFF or FAIL, and return how many differ.
 
     Changes that the run sent to topics and that are in none of its shards count as one more
-    difference. *known* are schemas of messages; *measures* count what is read.
+    difference. *known* are schemas of messages; *measures* counts what is read.
 
     Raises:
         ConfigError: the sink's messages cannot be read back, or do not name changes.
@@ -114,11 +114,11 @@ class Check(Work):
     """Compares a shard's files with the changes of the shard. Changes nothing."""
 
     def describe(self) -> str:
-        """Return what it does, for users of the engine."""
+        """Return a description, for users of the engine."""
         return f"{self.run}: verify shard {self.shard.number}"
 
     def unless(self, halted: Halted) -> ShardReport:
-        """Do it, to its end."""
+        """Compare to the end, even if *halted*."""
         del halted
         try:
             wanted, found = _summed(self._derived()), _summed(self._delivered())

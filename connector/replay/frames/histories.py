@@ -37,12 +37,12 @@ OPTIONS: Final = (
     "partitions",
     "shards",
 )
-CHANGES_PER_TASK: Final = 50_000  # Seconds of work, where a task takes about 0.1 s to begin.
+CHANGES_PER_TASK: Final = 50_000  # Seconds of work; a task takes 0.1 s to start.
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all queries of a frame read."""
+    """The plan of all queries of a frame."""
 
     path: str
     query: Query
@@ -50,11 +50,11 @@ class Plan:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "Plan":
-        """Settle the range that *options* select.
+        """Fix the range that *options* select.
 
         Raises:
-            ConfigError: with all mistakes found; or as `History.select`.
-            HistoryMissingError: there is no history.
+            ConfigError: it has all mistakes found; or as `History.select`.
+            HistoryMissingError: the history does not exist.
 
         """
         check_options("headrace.history", options, OPTIONS)
@@ -85,7 +85,7 @@ class Plan:
         return cls(path, query, layout)
 
     def history(self) -> History:
-        """Open it; to be closed."""
+        """Open the history; the caller closes it."""
         clock = SystemClock()
         store = opened(self.path, clock)
         return History(store, frozenset((CHANGE,)), clock, self.layout.shape)
@@ -105,7 +105,7 @@ class HistoryReader(DataSourceReader):
     """
 
     def __init__(self, plan: Plan, shards: int) -> None:
-        """Read as planned, in so many tasks, or as many as the number of changes needs."""
+        """Read *plan* in *shards* tasks, by default as many as the number of changes needs."""
         self._plan = plan
         self._shards = shards
 

@@ -1,4 +1,4 @@
-"""Mistakes in the options of a frame: named when it is loaded, and shown without a Python trace."""
+"""Mistakes in a frame's options: reported when it is loaded, without a Python traceback."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,15 +9,15 @@ from headrace.connector.replay.errors import bad_option
 from headrace.plugins import ConfigError, HeadraceError, Problem
 from headrace.plugins.errors import meant
 
-# By it pyspark leaves out the trace of its Python process, which ends with the error.
+# Makes pyspark omit the traceback of its Python process, which ends with the error.
 NO_TRACE: Final = "SPARK_HIDE_TRACEBACK"
 
 
 @contextmanager
 def shown_plainly() -> Iterator[None]:
-    """Have Spark show an error of ours by what it says: where and what, and the hint.
+    """Make Spark show our errors by their message alone: place, problem and hint.
 
-    Decorates what Spark calls in a Python process of its own.
+    Decorates functions that Spark calls in a Python process of its own.
     """
     try:
         yield
@@ -27,7 +27,7 @@ def shown_plainly() -> Iterator[None]:
 
 
 def check_options(source: str, options: Mapping[str, str], known: Sequence[str]) -> None:
-    """Refuse options that *source* does not have: a user would believe that they work.
+    """Raise for options that *source* does not have: users would expect an effect.
 
     Raises:
         ConfigError: with all these options.
@@ -47,7 +47,7 @@ def check_options(source: str, options: Mapping[str, str], known: Sequence[str])
 
 
 def check_writing(mode: str, missing: Sequence[str], *, overwrite: bool, columns: str) -> None:
-    """Refuse to write a frame that has *missing* columns, or that is to replace what is there.
+    """Raise if a frame has *missing* columns, or would replace existing data.
 
     Raises:
         ConfigError: with *mode*, the call that is right, or with the *columns* that are needed.

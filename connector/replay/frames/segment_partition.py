@@ -56,7 +56,7 @@ class SegmentPartition(InputPartition):
 
     def _of_blocks(self, shared: SharedFraming, room: Path) -> "Iterator[pa.RecordBatch]":
         shard = self.shard
-        # For the first rows of a frame, as those of `show`, Spark starts its first task alone.
+        # For the first rows of a frame, such as those of `show`, Spark starts only its first task.
         if shard.number == 1:
             with opened(shard, sparing=True) as source:
                 for batch in batches(source, shard, position_due=True):

@@ -70,10 +70,10 @@ class TopicPartition(InputPartition):
 
 
 class TopicReader(DataSourceReader):
-    """Reads what a job's sink wrote of the named tables, or of one table with its columns."""
+    """Reads the messages of a job's sink for the named tables, or of one table with its columns."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Load the schemas that the job's state has. Raises ConfigError."""
+        """Load the schemas in the job's state. Raises ConfigError."""
         check_options("headrace.topic", options, OPTIONS)
         text = job_of(options)
         named = options.get("table") or options.get("tables", "")
@@ -115,7 +115,7 @@ class TopicReader(DataSourceReader):
                     yield typed.batch(part, records, decoder)
 
     def _known(self) -> Mapping[bytes, RecordSchema]:
-        """Return the schemas as messages have them."""
+        """Return the schemas in the form of messages."""
         sink = compared_as(self._comparison.sink)
         with (
             inside(self._comparison.directory),
@@ -179,7 +179,7 @@ class TypedMessages:
 
 
 def _check_envelope(sink: Sink) -> None:
-    """Refuse messages whose values cannot be read.
+    """Raise if the values of messages cannot be read.
 
     Raises:
         ConfigError: their format is not Avro, or their envelope is not `cep44`.

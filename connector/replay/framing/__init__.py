@@ -1,1 +1,1 @@
-"""Logs that are read once for all shards of bulk work."""
+"""Reads logs once for all shards of bulk work."""

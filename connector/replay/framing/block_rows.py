@@ -1,6 +1,6 @@
 """Blocks of framed entries as Arrow rows, for frames and streams of Spark. Does not import pyspark.
 
-A row is a block, or what a split is to do; `split` is the number of the split in the plan. Spark
+A row is a block, or the order of a split; `split` is the number of the split in the plan. Spark
 sends the rows of a split to one task, which may get several splits.
 """
 
@@ -19,7 +19,7 @@ _SCHEMA: Final = pa.schema([(SPLIT, pa.int32()), ("part", pa.binary()), ("block"
 BLOCK_NAMES: Final = tuple(_SCHEMA.names)
 _ROW_BYTES: Final = 1024 * 1024  # Of blocks in one batch.
 
-# A split, what it is to do, and a block: one of both is None.
+# A split, its order, and a block: either order or block is None.
 Row = tuple[int, bytes | None, bytes | None]
 
 
@@ -38,7 +38,7 @@ def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes | None, memoryview]]:
-    """Yield the rows of *batches*: the split, what it is to do, and the block, or no bytes."""
+    """Yield the rows of *batches*: the split, its order, and the block, or no bytes."""
     for batch in batches:
         splits, parts, blocks = (batch.column(each) for each in _SCHEMA.names)
         for number in range(batch.num_rows):

@@ -1,6 +1,6 @@
-"""Reads logs once for all shards: tasks own parts of logs first, then splits of what they had.
+"""Reads logs once for all shards: tasks first read parts of logs, then splits of their entries.
 
-Without this each shard reads all logs, and passes what is not its own. Needs no Spark.
+Without this each shard reads all logs, and skips entries of others. Needs no Spark.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from headrace.plugins import HeadraceError, LogFraming, MissingRequirementError,
 
 PART_BYTES: Final = 32 * 1024 * 1024  # Of a log, for one task.
 _COPY_BYTES: Final = 1024 * 1024
-SHARDS_MIN: Final = 8  # Fewer read the logs themselves for less CPU than blocks take.
+SHARDS_MIN: Final = 8  # Fewer shards cost less CPU without blocks.
 SEVERAL: Final = 2
 Begins = Callable[[Source], Sequence[Position | None]]
 """Returns where shards begin to read the logs of a source."""
@@ -28,10 +28,10 @@ Begins = Callable[[Source], Sequence[Position | None]]
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """What the shards of a plan read of the logs: `parts`, for these `splits`.
+    """The reads of the shards of a plan: `parts` of logs, for these `splits`.
 
-    `shard` stands for any of them: its source, and its bounds. With `sparing`, what it does not
-    select may be left out.
+    `shard` represents all of them: their source, and their bounds. With `sparing`, entries that it
+    does not select may be omitted.
     """
 
     shard: Shard
@@ -63,7 +63,7 @@ class SplitFiles:
         """Add a block of *split*.
 
         Raises:
-            MissingRequirementError: it cannot be written, as when the disk is full.
+            MissingRequirementError: it cannot be written, for example because the disk is full.
 
         """
         self.splits.add(split)
@@ -76,7 +76,7 @@ class SplitFiles:
         """Add the blocks of *split* in the files *pieces*, as far as these exist.
 
         Raises:
-            MissingRequirementError: they cannot be written, as when the disk is full.
+            MissingRequirementError: they cannot be written, for example because the disk is full.
 
         """
         try:
@@ -109,12 +109,12 @@ def framing_of(
     begins: Begins | None = None,
     at_least: int = 0,
 ) -> Framing | None:
-    """Return how the logs are read once for *shards*; None if each must read them itself.
+    """Return a framing of the logs for *shards*; None if each must read them itself.
 
-    It lists files and opens no segment. *sparing* leaves out, where the source can, what the shards
-    do not select: their tasks may want no more. *begins* returns where the shards begin, if they do
-    not say, or not at one place; the logs are read from the earliest on. Of fewer shards than
-    *at_least* each reads for itself, too.
+    It lists files and opens no segment. *sparing* omits, if the source can, changes that the shards
+    do not select: their tasks must not want more. *begins* returns the start positions of the
+    shards, if these have none or different ones; the logs are read from the earliest on. Fewer
+    shards than *at_least* also read the logs themselves.
     """
     alike = [replace(shard, number=0, split="") for shard in shards]
     if begins is not None:
@@ -123,7 +123,7 @@ def framing_of(
         return None  # They are few, or each reads another part of the logs.
     resume = shards[0].resume
     parts: Sequence[bytes] = ()
-    with contextlib.suppress(HeadraceError):  # Each shard says why.
+    with contextlib.suppress(HeadraceError):  # Each shard reports the reason.
         if issubclass(plugin_of(shards[0].source.given), LogFraming):
             with opened(shards[0]) as source:
                 if begins is not None:

@@ -1,7 +1,7 @@
 """Delivers several shards in one pass over the logs, as a worker reads its splits. Needs no Spark.
 
 Each byte is read once for all shards of a pass, and the source, the sink and its writer are made
-once. The shards begin together and end together; one that fails does not end the others.
+once. The shards start and end together; one that fails does not end the others.
 """
 
 import contextlib
@@ -34,11 +34,11 @@ PASS_BYTES: Final = 1024 * 1024 * 1024
 
 
 def passes_of(works: Sequence[Work], width: int) -> Sequence[Sequence[Work]]:
-    """Divide *works* into passes, of which *width* run at once; none if they are not for passes.
+    """Divide *works* into passes, of which *width* run at once; none if passes do not suit them.
 
-    Each pass reads all logs, so many passes cost more than to frame the logs once for all shards.
-    Works into files are not for them: each has a file open for each of its tables. Nor are works
-    with a rate: a pass that takes long would be delivered again from its beginning.
+    Each pass reads all logs, so many passes cost more than framing the logs once for all shards.
+    Passes do not suit works into files, which have a file open for each table, nor works with a
+    rate: a long pass would be delivered again from its beginning.
     """
     targets = [work.target for work in works]
     if len(works) < SEVERAL or any(target.sink is None or target.rate for target in targets):
@@ -80,7 +80,7 @@ def deliver_together(works: Sequence[Work]) -> Sequence[ShardReport]:
 
 @contextlib.contextmanager
 def _frozen() -> Iterator[None]:
-    """Exclude what lives as long as a pass, and all modules, from its garbage collections."""
+    """Exclude the objects of a pass, and all modules, from its garbage collections."""
     is_task = gc.get_freeze_count() > 0  # Of Spark: see `keep_modules`.
     if not is_task:
         gc.freeze()
@@ -93,7 +93,7 @@ def _frozen() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sendings(works: Sequence[Work]) -> Iterator[Sequence[Sending]]:
-    """Yield what sends the records of each work, all through one writer."""
+    """Yield a sender of the records of each work, all through one writer."""
     first = works[0]
     target, origin = first.target, first.shard.source.origin
     assert target.sink is not None  # noqa: S101 (see `passes_of`)
@@ -144,7 +144,7 @@ class _Pass:
                 delivery.finish()
 
     def _settle_many(self) -> None:
-        """Wait until all is settled, if much is outstanding."""
+        """Wait until all records are settled, if many are outstanding."""
         if sum(each.outstanding for each in self._sendings.values()) > OUTSTANDING_RECORDS_MAX:
             for delivery, sending in list(self._sendings.items()):
                 with self._alone(delivery):
@@ -152,7 +152,7 @@ class _Pass:
 
     @contextlib.contextmanager
     def _alone(self, delivery: ShardDelivery) -> Iterator[None]:
-        """Let the shard of *delivery* fail alone."""
+        """Limit an error to the shard of *delivery*."""
         try:
             yield
         except HeadraceError as error:

@@ -1,9 +1,9 @@
 """Blocks that the tasks of a query frame together, each part of a log once. Needs no Spark.
 
 Spark plans a data source without a stage before its tasks. So the tasks on a machine share a
-folder: each frames the parts that no other frames, and waits for those that others do. What a task
-did not complete, because it died, another frames again. The blocks stay for the next query of the
-same frame, until a task of another plan comes while no task uses them.
+folder: each frames the parts that no other task frames, and waits for the others. Parts of a task
+that died are framed again by another one. The blocks stay for the next query of the same frame,
+until a task of another plan starts while no task uses them.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _LOCK, _GONE, _SPLIT = ".lock", ".gone-", ".split-"
 
 @dataclass(frozen=True, slots=True)
 class SharedFraming:
-    """How the tasks of a plan read its logs once on each machine. It travels with each task."""
+    """A framing that the tasks of a plan share on each machine. It is sent with each task."""
 
     name: str
     """Of the folder of the plan, in a folder that the tasks of a machine share."""
@@ -42,14 +42,14 @@ class SharedFraming:
 
     @classmethod
     def of(cls, framing: Framing) -> Self:
-        """Return that of a new plan."""
+        """Return the shared framing of a new plan."""
         return cls(uuid.uuid4().hex, zlib.compress(pickle.dumps(framing), level=1))
 
     @contextlib.contextmanager
     def blocks(self, room: Path, split: str) -> Iterator[str]:
         """Yield a file of the blocks of *split*, after all parts have been framed in *room*.
 
-        As `SplitFiles.file_of`; the file is removed in the end. Blocking, with a bound.
+        As `SplitFiles.file_of`; the file is removed at the end. Blocking, with a bound.
 
         Raises:
             HeadraceError: they cannot be framed or written, or another task does not end.
@@ -72,7 +72,7 @@ class SharedFraming:
 
 @contextlib.contextmanager
 def _used(room: Path, name: str) -> Iterator[Path]:
-    """Yield the folder *name*, which stays while a task uses it; remove those that none uses."""
+    """Yield the folder *name*, which stays while a task uses it; remove unused folders."""
     folder = room / name
     for _ in range(_TRIES_MAX):
         with contextlib.ExitStack() as undo:
@@ -90,13 +90,14 @@ def _remove_unused(room: Path, name: str) -> None:
     for other in room.iterdir():
         with contextlib.ExitStack() as undo, contextlib.suppress(OSError):
             if other.name != name and _is_locked(undo, other, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                # First under a name that no plan has: a part of the blocks is not all of them.
+                # Rename it first to a name that no plan has: blocks may be incomplete while they
+                # are removed.
                 gone = other.rename(room / f"{_GONE}{uuid.uuid4().hex}")
                 shutil.rmtree(gone, ignore_errors=True)
 
 
 def _is_locked(undo: contextlib.ExitStack, place: Path, how: int) -> bool:
-    """Lock what is at *place* now, until *undo*; return whether it is still there."""
+    """Lock the file at *place* until *undo*; return whether it is still there."""
     try:
         handle = os.open(place, os.O_RDONLY)
     except FileNotFoundError:
@@ -129,7 +130,7 @@ def _framed_together(framing: Framing, folder: Path) -> Sequence[Path]:
 
 
 def _frame_free(framing: Framing, piece: Path) -> None:
-    """Frame the part of *piece*, unless it is there, or another task frames it now."""
+    """Frame the part of *piece*, unless it exists, or another task frames it now."""
     if piece.exists():
         return
     with contextlib.ExitStack() as undo:
@@ -140,6 +141,6 @@ def _frame_free(framing: Framing, piece: Path) -> None:
         try:
             made = write_piece(framing, piece.parent, framing.parts[int(piece.name)])
         except HeadraceError:
-            undo.close()  # Another task may have more luck, or room.
+            undo.close()  # Another task may succeed.
             raise
         (piece.parent / made).rename(piece)

@@ -1,7 +1,7 @@
-"""Frames logs in tasks of Spark, and gives the blocks to the tasks of splits. Imports pyspark.
+"""Frames logs in tasks of Spark, and passes the blocks to the tasks of splits. Imports pyspark.
 
-A task of the second stage takes several splits: each task costs Spark tens of ms. Where all tasks
-run on this machine, blocks are files in a temporary folder; on a cluster they are the rows of a
+A task of the second stage takes several splits: each task costs Spark tens of ms. If all tasks run
+on this machine, blocks are files in a temporary folder; on a cluster they are the rows of a
 shuffle.
 """
 
@@ -53,7 +53,7 @@ def tasks_of(framing: Framing, cores: int) -> Sequence[Sequence[str]]:
 def framed_on(
     spark: SparkSession, framing: Framing, tasks: Sequence[Sequence[str]]
 ) -> Iterator[FramedBlocks]:
-    """Frame the logs, each part in a task; yield what calls the *tasks* of their splits.
+    """Frame the logs, each part in a task; yield the blocks, which run the *tasks* of splits.
 
     Blocking. Raises as Spark does.
     """
@@ -100,7 +100,7 @@ def with_pieces(pieces: Sequence[Path], do: Do[T], task: tuple[int, Sequence[str
 
 
 class _Shuffled:
-    """Blocks as rows of a shuffle: what is lost with an executor is framed again."""
+    """Blocks as rows of a shuffle: blocks lost with an executor are framed again."""
 
     def __init__(
         self, context: "SparkContext", framing: Framing, tasks: Sequence[Sequence[str]]

@@ -14,13 +14,13 @@ from headrace.connector.replay.shards import (
 )
 from headrace.plugins import Batch, Demand, Done, Reader
 
-_BATCHES_MAX: Final = 64  # Of `BATCH_BYTES_MAX`, that are read at once for all splits.
+_BATCHES_MAX: Final = 64  # Batches of `BATCH_BYTES_MAX` that are read at once for all splits.
 
 K = TypeVar("K")
 
 
 def _together(key: object) -> AbstractContextManager[None]:
-    """Let an error of one reader end all."""
+    """Make an error of one reader end all."""
     del key
     return nullcontext()
 
@@ -32,11 +32,11 @@ def read_in_turns(
     *,
     alone: Callable[[K], AbstractContextManager[None]] = _together,
 ) -> set[K]:
-    """Ask *readers* in turns until they are done, or have nothing.
+    """Read from *readers* in turns until they are done, or have nothing.
 
     *take* gets each batch, with the key of its reader; *settle* is called after each round. *alone*
-    is around what is done for one reader: it may suppress an error, and removes the reader then.
-    Returns the keys of those of whose logs something could not be read in the last round.
+    wraps the work for one reader: it may suppress an error, and then removes the reader. Returns
+    the keys of readers whose logs could not be read completely in the last round.
     """
     more = Demand(
         records_max=BATCH_RECORDS_MAX,
@@ -45,7 +45,7 @@ def read_in_turns(
         position_due=False,
         end_may_wait=True,
     )
-    # Ends are due where nothing else comes: one costs as much as a small batch.
+    # Ends are due if nothing else comes: one costs as much as a small batch.
     ends = msgspec.structs.replace(more, end_may_wait=False)
     idle, short = 0, set[K]()
     while idle < IDLE_READS and readers:

@@ -65,7 +65,7 @@ def over_time(title: str, values: Sequence[float], from_us: int, to_us: int) -> 
 
 
 def time_text(time_us: int) -> str:
-    """Return a time as a date, or in µs where no date can express it."""
+    """Return a time as a date, or in µs if a date cannot express it."""
     try:
         time = dt.datetime.fromtimestamp(time_us // 1_000_000, dt.UTC)
     except (OverflowError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""The page of a run: how fast it delivered, what was left at each time, and what failed."""
+"""The page of a run: its rate, its remaining changes over time, and its failures."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _MS, _US = 1_000, 1_000
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What shards delivered over time, by their last attempts: equal parts from start to end.
+    """The deliveries of shards over time, by their last attempts: equal parts from start to end.
 
     `rates` are changes per second in each part, `left` the changes not delivered at its end.
     """
@@ -36,8 +36,8 @@ class Course:
 def course_of(run: Run, rows: Sequence[ShardRow]) -> Course | None:
     """Return the course of a run; None if no shard has ended.
 
-    A shard counts as delivered at an even rate. What shards that did not pass are to deliver is
-    about what the plan says.
+    A shard counts as delivered at an even rate. For shards that did not pass, the plan's estimate
+    counts.
     """
     done = [row for row in rows if row.state is ShardState.PASS and row.report.get("ended_ms")]
     if not done:

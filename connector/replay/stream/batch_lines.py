@@ -1,4 +1,4 @@
-"""What a driver says of each micro-batch: an event of the log, or a line on a terminal."""
+"""A driver's report of each micro-batch: an event of the log, or a line on a terminal."""
 
 import sys
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ _MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class BatchLines:
-    """Says it on `stream` if that is a terminal, else in the log."""
+    """Writes reports to `stream` if that is a terminal, else to the log."""
 
     log: structlog.stdlib.BoundLogger
     stream: TextIO = field(default_factory=lambda: sys.stderr)
 
     def tell(self, batch: int, records: int, took_ms: int, left_bytes: int | None) -> None:
-        """Say what a batch delivered, how long it took, and how much there is to read, if known."""
+        """Report the records of a batch, how long it took, and the bytes left to read, if known."""
         seconds = max(1, took_ms) / _MS
         rate = round(records / seconds)
         if not self.stream.isatty():

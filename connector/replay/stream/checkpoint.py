@@ -96,7 +96,7 @@ class States:
         self._folder = folder
 
     def store(self, offset: Offset, split: str, known: Known) -> None:
-        """Store the state of *split* at *offset*, whole or not at all. Safe to repeat.
+        """Store the state of *split* at *offset*, atomically. Safe to repeat.
 
         Raises:
             MissingRequirementError: the folder cannot be written.
@@ -127,7 +127,7 @@ class States:
         return Known(position, kept.counters)
 
     def forget_before(self, offset: Offset) -> None:
-        """Delete offsets that were stored before *offset*: no batch starts there any more."""
+        """Delete offsets that were stored before *offset*: batches no longer start there."""
         folders = list(self._folder.iterdir()) if self._folder.is_dir() else []
         times = {folder: folder.stat().st_mtime_ns for folder in folders}
         since = times.get(self._folder / name_of(offset), 0)
@@ -179,7 +179,7 @@ class Checkpoint:
             yield
 
     def is_running(self) -> bool:
-        """Say whether a driver runs the job, as far as this machine can tell."""
+        """Return whether a driver runs the job, as far as this machine knows."""
         if not self.folder.exists():
             return False
         try:
@@ -189,9 +189,9 @@ class Checkpoint:
             return True
 
     def begin(self, offset: Offset, known: Mapping[str, Known], seqs: Mapping[str, int]) -> Begun:
-        """Start over at *offset*, with what each split has *known*; what was before is removed.
+        """Start over at *offset*, with the *known* state of each split; remove the old contents.
 
-        Returns what `begun` does from now on. If the process dies meanwhile, call it again.
+        Returns the new result of `begun`. If the process dies meanwhile, call it again.
         """
         for folder in (self.spark, self.lost, self._delivered):
             if folder.exists():
@@ -201,13 +201,13 @@ class Checkpoint:
         return self.note_begun(Begun(dict(offset), dict(seqs)))
 
     def note_begun(self, begun: Begun) -> Begun:
-        """Store where the checkpoint starts, with a new id; return that."""
+        """Store the start of the checkpoint, with a new id; return it."""
         named = msgspec.structs.replace(begun, checkpoint=uuid4().hex)
         _write(self._begun, msgspec.json.encode(named))
         return named
 
     def begun(self) -> Begun | None:
-        """Return where it starts; None if it has not started, or Spark's API made it.
+        """Return the start; None if it has not started, or Spark's API made it.
 
         Raises:
             StateLostError: it cannot be read.
@@ -222,11 +222,11 @@ class Checkpoint:
             raise StateLostError(said, place=str(self._begun), hint=_WHOLE) from error
 
     def put_terms(self, terms: Mapping[str, Term]) -> None:
-        """Store under which terms tasks commit splits, exactly once."""
+        """Store the terms of tasks that commit splits, exactly once."""
         _write(self._terms, msgspec.json.encode(terms))
 
     def terms(self) -> Mapping[str, Term]:
-        """Return these by split; none where a driver stored none.
+        """Return the terms by split; empty if no driver stored any.
 
         Raises:
             StateLostError: they cannot be read.
@@ -241,7 +241,7 @@ class Checkpoint:
             raise StateLostError(said, place=str(self._terms), hint=_WHOLE) from error
 
     def keep_open(self, batch: int, split: int, name: str, losses: Sequence[Loss]) -> None:
-        """Store, as *name*, what an attempt could not deliver and is about to commit.
+        """Store, as *name*, the losses that an attempt is about to commit.
 
         They count from `settle_open` on. *split* is its index in the plan.
         """
@@ -249,12 +249,12 @@ class Checkpoint:
         _write(self._open / f"{batch}-{split}-{name}", content)
 
     def open_losses(self, batch: int, split: int, name: str) -> Sequence[Loss]:
-        """Return what was kept as *name*; nothing if it is settled. Raises StateLostError."""
+        """Return the losses kept as *name*; none if they are settled. Raises StateLostError."""
         path = self._open / f"{batch}-{split}-{name}"
         return _read_losses(path) if name and path.exists() else ()
 
     def settle_open(self, batch: int, names: Mapping[int, str]) -> None:
-        """Keep what was committed of *batch*, by the split's index; forget other attempts."""
+        """Keep the committed losses of *batch*, by the split's index; forget other attempts."""
         for split, name in names.items():
             path = self._open / f"{batch}-{split}-{name}"
             if name and path.exists():
@@ -264,15 +264,15 @@ class Checkpoint:
                 path.unlink(missing_ok=True)
 
     def has_losses(self) -> bool:
-        """Say whether there is something that could not be delivered and is not copied yet."""
+        """Return whether there are losses that are not copied yet."""
         return any(self.lost.glob("[0-9]*-*.jsonl")) or any(self._open.glob("[0-9]*-*"))
 
     def has_open_losses(self) -> bool:
-        """Say whether there is some of a batch that Spark did not commit, exactly once."""
+        """Return whether there are losses of a batch that Spark did not commit, exactly once."""
         return any(self._open.glob("[0-9]*-*"))
 
     def set_aside(self, batch: int, split: int, losses: Sequence[Loss]) -> None:
-        """Store what could not be delivered of a split, a line of JSON each. Safe to repeat.
+        """Store the losses of a split, a line of JSON each. Safe to repeat.
 
         *split* is its index in the plan.
         """
@@ -284,10 +284,10 @@ class Checkpoint:
             path.unlink(missing_ok=True)
 
     def losses(self, batch: int, copied: Sequence[int]) -> Mapping[int, Sequence[Loss]]:
-        """Return what the batches up to *batch* could not deliver, by the index of the split.
+        """Return the losses of the batches up to *batch*, by the index of the split.
 
-        *copied* is the last batch, by that index, of which the job's store has them: an attempt of
-        a task that another one overtook may write later than that.
+        *copied* is the last batch, by that index, whose losses the job's store has: an attempt that
+        another one overtook may write later than that.
 
         Raises:
             StateLostError: some of it cannot be read.
@@ -302,7 +302,7 @@ class Checkpoint:
         return found
 
     def forget_losses(self, batch: int) -> None:
-        """Delete what `losses` returns: the job's store has it."""
+        """Delete the losses that `losses` returns: the job's store has them."""
         for path in self._set_aside(batch):
             path.unlink(missing_ok=True)
 
@@ -366,7 +366,7 @@ class Checkpoint:
         return self._delivered_at(batch).splits
 
     def records(self, batch: int) -> int:
-        """Return how many records *batch* had, of the last thousand; 0 of others."""
+        """Return how many records *batch* had, for the last thousand batches; 0 for others."""
         newest = max((int(each.name) for each in self._delivered.glob("[0-9]*")), default=-1)
         if newest < batch:
             return 0
@@ -414,7 +414,7 @@ def checkpoint_of(state: Path, job: str) -> Checkpoint:
 
 
 def refuse_stream(job: Job) -> None:
-    """Return if a worker may run *job*: Spark does not, and the store has what it committed.
+    """Return if a worker may run *job*: Spark does not run it, and the store has its commits.
 
     Raises:
         JobBusyError: Spark runs it.
@@ -439,7 +439,7 @@ def refuse_stream(job: Job) -> None:
 
 
 def known_schemas(job: JobText | Job) -> Mapping[bytes, RecordSchema]:
-    """Return the schemas that the job's state knows, or its checkpoint on Spark, by their ids."""
+    """Return the schemas in the job's state, or in its checkpoint on Spark, by their ids."""
     found = [*checkpoint_of(job.state, job.name).schemas()]
     if job.notes.exists():
         with contextlib.closing(open_notes(job.notes, create=False)) as connection:
@@ -448,7 +448,7 @@ def known_schemas(job: JobText | Job) -> Mapping[bytes, RecordSchema]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file durably, whole or not at all."""
+    """Write a file durably and atomically."""
     try:
         write_durably(path, content)
     except OSError as error:
@@ -485,7 +485,7 @@ def _text(offset: Offset) -> str:
 
 
 def name_of(offset: Offset) -> str:
-    """Return what names an offset, of a fixed length."""
+    """Return a name of an offset, of fixed length."""
     return hashlib.sha256(_text(offset).encode()).hexdigest()[:_NAME_CHARS]
 
 

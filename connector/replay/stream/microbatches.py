@@ -35,7 +35,7 @@ def offset_of(position: Position | None, rested_ms: int = 0) -> Offset:
 
 
 def position_at(source: Source, offset: Offset) -> Position | None:
-    """Return the position of an offset, without the state that the checkpoint has for it."""
+    """Return the position of an offset, without its state in the checkpoint."""
     parts = offset[_PARTS]
     if not parts:
         return None
@@ -151,7 +151,7 @@ class Course:
         ]
 
     def framing(self, parts: Sequence[Part]) -> Framing | None:
-        """Return how the logs of a batch are read once for its *parts*; None: each reads them."""
+        """Return the framing of a batch's logs for its *parts*; None: each part reads the logs."""
         start = parts[0].start
         if start[_PARTS] == parts[0].end[_PARTS]:
             return None  # Only time passes.
@@ -160,7 +160,7 @@ class Course:
         )
 
     def close(self) -> None:
-        """Close what was opened. Safe to call twice."""
+        """Close the source. Safe to call twice."""
         if self._made is not None:
             self._made.close()
             self._made = None
@@ -193,17 +193,17 @@ class Reading:
 
     @property
     def place(self) -> str:
-        """What is read, for users."""
+        """A description of the part, for users."""
         return f"split {self._part.shard.split}"
 
     @property
     def known(self) -> Known:
-        """The state of the split, up to what was read so far."""
+        """The state of the split, up to the last batch read."""
         return self._known
 
     @property
     def shard(self) -> Shard:
-        """What is read, from the state of the split on."""
+        """The part as a shard, from the state of the split on."""
         return replace(self._part.shard, resume=self._known.position, framed=self._framed)
 
     def count(self, counters: Counters) -> None:
@@ -231,11 +231,11 @@ class Reading:
         """Yield the source, bounded by the part; those of the other splits are the same.
 
         Raises:
-            LogShortError: in the end, if a log is shorter than when the batch was planned.
+            LogShortError: at the end, if a log is shorter than when the batch was planned.
 
         """
         part = self._part
-        # Records there which parts of the logs this split needs, as a worker does (I5).
+        # Records in the logs' directories which parts this split needs, as a worker does (I5).
         with opened(self.shard, read_only=False) as source:
             was_short = is_short(source, part)
             yield source
@@ -247,18 +247,18 @@ class Reading:
                 )
 
     def note(self, batch: Batch) -> None:
-        """Remember where *batch* ends, if it has an end: the last one of the part has."""
+        """Remember the end of *batch*, if it has one: the last batch of the part does."""
         self._end = batch.end if batch.has_end else None
 
     def store(self) -> None:
-        """Store the state of the split at the end of the part, which was read whole."""
+        """Store the state of the split at the end of the part, which was read completely."""
         if self._end is not None:
             self._known = replace(self._known, position=self._end.encode())
         self._checkpoint.states.store(self._part.end, self._part.shard.split, self._known)
 
 
 def is_short(source: Source, part: Part) -> bool:
-    """Say whether the logs end before the end of the batch."""
+    """Return whether the logs end before the end of the batch."""
     reached = MicroBatches.of(source).ahead(position_at(source, part.start), ALL_BYTES)
     return bool(offset_of(reached)[_PARTS] != part.end[_PARTS])
 

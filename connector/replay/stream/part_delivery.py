@@ -1,4 +1,4 @@
-"""Delivers parts of a micro-batch: what splits have between two offsets. Needs no Spark."""
+"""Delivers parts of a micro-batch: the changes of splits between two offsets. Needs no Spark."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,7 +20,7 @@ K = TypeVar("K")
 
 
 class PartDelivery:
-    """A part on its way into the sink, and what was delivered of it."""
+    """The delivery of a part into the sink, and its counters."""
 
     def __init__(
         self,
@@ -30,14 +30,14 @@ class PartDelivery:
         checkpoint: Checkpoint,
         lose: Callable[[Loss], None],
     ) -> None:
-        """Read nothing yet. *sending* is of this part; *lose* takes what cannot be a record."""
+        """Read nothing yet. *sending* is of this part; *lose* takes quarantined mutations."""
         self.reading = reading
         self.sending = sending
         self._encoder, self._checkpoint, self._lose = encoder, checkpoint, lose
         self._delivered: Counters = {}
 
     def run(self) -> Counters:
-        """Return the counters of what was delivered; what was read is in the split's state."""
+        """Deliver the part; return counters of deliveries. The split's state has those of reads."""
         for batch in self.reading.batches():
             self.take(batch)
         return self.finish()
@@ -56,7 +56,7 @@ class PartDelivery:
         self.sending.take(encoded, batch)
 
     def finish(self) -> Counters:
-        """Return the counters when all is settled."""
+        """Return the counters once all records are settled."""
         self.sending.finish()
         lost = self.sending.refused
         moved = {t: TableCounts(delivered=-n, dead_lettered=n) for t, n in lost.items()}

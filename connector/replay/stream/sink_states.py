@@ -1,4 +1,4 @@
-"""Exactly once, what a driver has to do with the states that the sink keeps.
+"""Exactly once, the driver's part in the states that the sink keeps.
 
 It reads them when it starts, as a worker does, which fences the tasks of a former driver. From then
 on tasks commit, and the driver copies what Spark has committed. For one thread.
@@ -26,7 +26,7 @@ class SinkStates:
     """See the module."""
 
     def __init__(self, job: Job, checkpoint: Checkpoint, splits: Sequence[str]) -> None:
-        """Ask nothing yet; *splits* are those of the plan, in order."""
+        """Read nothing yet; *splits* are those of the plan, in order."""
         self._job, self._checkpoint, self._splits = job, checkpoint, splits
         self._clock = SystemClock()
         self._places: dict[str, str] = {}
@@ -42,13 +42,13 @@ class SinkStates:
         held: Callable[[], Mapping[str, SplitState]],
         owner: str,
     ) -> None:
-        """Copy the states that *sink* has into *store*, with the dead letters up to there.
+        """Copy the states in *sink* into *store*, with the dead letters up to them.
 
         *held* renews the leases, and returns the states in the store; *owner* is this process.
-        Blocks until the sink answers, within the time for retries.
+        Blocks until the sink responds, within the time for retries.
 
         Raises:
-            RetriesExhaustedError: it did not answer.
+            RetriesExhaustedError: the sink did not respond.
             HeadraceError: its states cannot be used.
 
         """
@@ -87,7 +87,7 @@ class SinkStates:
         self._home = sink.home() or ""
 
     def under_way(self, batch: int) -> Collection[str]:
-        """Return the splits of which tasks have committed *batch*, which Spark has planned."""
+        """Return the splits whose tasks have committed *batch*, which Spark has planned."""
         planned = self._checkpoint.planned(batch)
         if planned is None:
             return ()
@@ -99,7 +99,7 @@ class SinkStates:
         }
 
     def terms(self, begun: Begun, states: Sequence[SplitState]) -> Mapping[str, Term]:
-        """Return under which terms tasks commit splits, whose *states* the driver begins with."""
+        """Return the terms of tasks that commit splits; the driver starts with their *states*."""
         return {
             state.split: Term(
                 checkpoint=begun.checkpoint,
@@ -115,7 +115,7 @@ class SinkStates:
         }
 
     def copy(self, commits: Sequence[Commit], copies: Heads) -> Mapping[str, HeadraceError]:
-        """Copy what tasks have committed; say why some of it was refused."""
+        """Copy the commits of tasks; return why some were refused."""
         refused: dict[str, HeadraceError] = {}
         for commit in commits:
             split = commit.split
@@ -126,7 +126,7 @@ class SinkStates:
         return refused
 
     def _ask(self, store: Store, split: str, held: Callable[[], Mapping[str, SplitState]]) -> int:
-        """Load the state of a split; return the token under which that was done."""
+        """Load the state of a split; return the token used."""
         policy = ErrorPolicy.of_job(self._job)
         retry, wake = Retry(policy.retry_ms_max), ThreadWake()
         while True:
@@ -140,7 +140,7 @@ class SinkStates:
                 return token
 
     def _losses(self, begun: Begun, mine: SplitState, note: BatchNote) -> Sequence[Loss]:
-        """Return what tasks could not deliver of a split after the copy, up to the batch noted."""
+        """Return the losses of a split after the copy, up to the batch in *note*."""
         index = self._splits.index(mine.split)
         copied = [begun.batch_of(mine.split, mine.seq)] * len(self._splits)
         settled = self._checkpoint.losses(note.batch, copied).get(index, ())

@@ -1,8 +1,8 @@
 """Exactly once: delivers a part of a micro-batch in one transaction, with the state at its end.
 
-The writer of a split has the transactional id that a worker's has. Beginning fences every earlier
-attempt, then the state that the sink has says what became of the batch: a task that runs again
-delivers it only if it is not in. What an earlier attempt sends after that is refused.
+The writer of a split has the same transactional id as a worker's. Its start fences every earlier
+attempt, then the state in the sink shows the outcome of the batch: a repeated task delivers the
+batch only if the sink does not have it. The sink refuses later records of earlier attempts.
 """
 
 import platform
@@ -26,8 +26,8 @@ from headrace.connector.stores import Counters, Loss, StateLostError, add_counte
 from headrace.connector.stores.kept_state import KeptState, chunks_in
 from headrace.plugins import AbortedError, FencedError, RecordSchema, Sink, TransactionalWriter
 
-CALL_MS: Final = 5_000  # How long one call may take; what is not done then is repeated.
-REFUSED_MAX: Final = 1_000  # Records that brokers refuse, and that are found one after another.
+CALL_MS: Final = 5_000  # The bound of one call; unfinished work is repeated.
+REFUSED_MAX: Final = 1_000  # Records that brokers refuse, found one after another.
 _AGAIN: Final = "it is repeated; nothing of it was committed twice"
 
 
@@ -50,13 +50,14 @@ class SplitTransactions:
         self._schemas: dict[bytes, RecordSchema] = {}
 
     def deliver(self, part: Part, framed: str) -> Settled:
-        """Deliver a part, unless it is in, and return what it delivered. Blocking.
+        """Deliver a part, unless the sink has it; return its result. Blocking.
 
         Raises:
-            FencedError: a later attempt, or another engine, has the split by now.
+            FencedError: a later attempt, or another engine, now has the split.
             SinkElsewhereError: the positions are on another machine.
             StateLostError: the sink has neither the state before the batch nor that after it.
-            DeliveryRefusedError: the sink did not take it, or not within the time of a transaction.
+            DeliveryRefusedError: the sink did not accept it, or not within the time of a
+                transaction.
             LogShortError: as `Reading.batches`.
 
         """
@@ -159,7 +160,7 @@ class SplitTransactions:
         )
 
     def _state(self, part: Part, term: Term, known: Known, delivered: Settled) -> KeptState:
-        """Return the state at the end of the batch, as the sink is to have it."""
+        """Return the state for the sink at the end of the batch."""
         assert known.position is not None  # noqa: S101 (seen by the caller)
         earlier = self._checkpoint.delivered(self._batch - 1)
         before = earlier[part.shard.number - 1] if earlier else {}

@@ -1,4 +1,4 @@
-"""Metrics of a job that runs on Spark: of its micro-batches, and its books as committed."""
+"""Metrics of a job that runs on Spark: of its micro-batches, and its committed books."""
 
 from collections.abc import Iterator, Sequence
 
@@ -42,7 +42,7 @@ class StreamMeasures:
         yield from self._books
 
     def look(self, states: Sequence[SplitState]) -> None:
-        """Take what was committed, if it is new. Ignores errors: tasks report them."""
+        """Take new commits. Ignores errors, which tasks report."""
         seqs = [state.seq for state in states]
         if seqs == self._seqs:
             return

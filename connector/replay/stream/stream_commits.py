@@ -1,8 +1,8 @@
-"""What a driver has of a job's store: the leases of all splits, and a copy of Spark's commits.
+"""A driver's use of a job's store: the leases of all splits, and a copy of Spark's commits.
 
-Spark's checkpoint is the truth while a stream runs, and the store is a batch behind at most when
-it ends. So status, positions, books, dead letters and disposal are those of a worker's job, and
-whichever engine runs the job next continues from there. For one thread.
+Spark's checkpoint is the truth while a stream runs, and the store is a batch behind at most when it
+ends. So status, positions, books, dead letters and disposal are those of a worker's job, and any
+engine that runs the job next continues from there. For one thread.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,14 +59,14 @@ from headrace.plugins import (
 if TYPE_CHECKING:
     from headrace.connector.stores.keyed.store import Store
 
-LETTERS_SECONDS_MAX: Final = 30.0  # What is not in the topic by then is sent after the next start.
+LETTERS_SECONDS_MAX: Final = 30.0  # Later ones are sent after the next start.
 _DRAIN_MS: Final = 100
-_GIVE_BACK_MS_MAX: Final = 10_000  # By then a lease of the default has run out.
+_GIVE_BACK_MS_MAX: Final = 10_000  # Leases of the default length have expired by then.
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What Spark has committed: the states at the end of a batch, by split, and the losses."""
+    """Spark's commits: the states at the end of a batch, by split, and the losses."""
 
     batch: int
     known: Mapping[str, Known]
@@ -89,7 +89,7 @@ class StreamCommits:
     ) -> None:
         """Claim nothing yet. *plan* is the number of the plan in force, whose splits *source* has.
 
-        *notes* are the control store of the job. *once* is given where the sink keeps the states.
+        *notes* are the control store of the job. *once* is given if the sink keeps the states.
         """
         self._job, self._notes, self._source, self._log = job, notes, source, log
         self._store: Store = notes.store(job.name)
@@ -121,12 +121,12 @@ class StreamCommits:
 
     @property
     def states(self) -> Sequence[SplitState]:
-        """The states of all splits as copied last."""
+        """The last copied states of all splits."""
         return [self._states[split] for split in self._splits]
 
     @contextmanager
     def held(self, sink: Sink) -> Iterator[None]:
-        """Hold all leases during the block, and bring checkpoint and store together before.
+        """Hold all leases during the block; first make checkpoint and store agree.
 
         Dead letters go to their topic, if there is one, through *sink*.
 
@@ -136,7 +136,7 @@ class StreamCommits:
             HeadraceError: the store, or the checkpoint, cannot be used.
 
         """
-        refuse_others(self._store, self._job.name)  # Enrolled, this one would be given splits.
+        refuse_others(self._store, self._job.name)  # An enrolled one would get splits.
         self._store.enroll(self._owner)
         try:
             self._claim()
@@ -147,29 +147,29 @@ class StreamCommits:
                 self._end_letters()
             self._trust_copies()
         finally:
-            with suppress(RetriesExhaustedError):  # The leases run out by themselves.
+            with suppress(RetriesExhaustedError):  # The leases expire by themselves.
                 self._give_back()
 
     def _give_back(self) -> None:
-        """Free the leases, for which the next run, in this process too, would have to wait."""
+        """Free the leases: else the next run, also in this process, would have to wait for them."""
         call = partial(self._store.dismiss, self._owner.worker)
         call_with_retries(call, Retry(_GIVE_BACK_MS_MAX), self._clock, ThreadWake())
 
     def look(self) -> bool:
-        """Renew the leases, and copy what Spark has committed; say whether there was any.
+        """Renew the leases, and copy Spark's commits; return whether there were any.
 
-        What it covers is released, dead letters go to their topic.
+        Releases the committed positions, and sends dead letters to their topic.
 
         Raises:
-            JobBusyError: another process has a split by now.
+            JobBusyError: another process now owns a split.
             BudgetSpentError: there are too many dead letters; they are copied.
-            HeadraceError: what Spark committed cannot be copied.
+            HeadraceError: Spark's commits cannot be copied.
 
         """
         try:
             self._claim()
             copied = self._copy()
-        except StoreUnavailableError as error:  # Fenced by the leases' tokens, it can be late.
+        except StoreUnavailableError as error:  # The leases' tokens fence it, so it may be late.
             self._log.warning("store_unavailable", error=str(error))
             copied = False
         self._release()
@@ -194,10 +194,10 @@ class StreamCommits:
     def _loaded(self, split: str, token: int) -> SplitState:
         if self._once is None:
             return self._store.load(split, token)
-        return self._store.state_copies().load(split, token)  # What it may yet cover stays.
+        return self._store.state_copies().load(split, token)  # Keep losses that it may cover.
 
     def _ask_sink(self, sink: Sink) -> None:
-        """Exactly once, fence all earlier writers, and copy what the sink has."""
+        """Exactly once, fence all earlier writers, and copy the states in the sink."""
         if self._once is None:
             return
         self._store.put_schemas(self._checkpoint.schemas())
@@ -206,12 +206,12 @@ class StreamCommits:
             self._states[split] = self._loaded(split, lease.token)
 
     def _held_states(self) -> Mapping[str, SplitState]:
-        """Renew the leases; return what is known of the splits that are held."""
+        """Renew the leases; return the known states of the held splits."""
         self._claim()
         return self._states
 
     def _trust_copies(self) -> None:
-        """Exactly once, note that the store has all commits, unless a batch was cut off."""
+        """Exactly once, record that the store has all commits, unless a batch was cut off."""
         committed = self._checkpoint.committed()
         batch = -1 if committed is None else committed[0]
         if self._once is None or self._checkpoint.planned(batch + 1) is not None:
@@ -224,21 +224,21 @@ class StreamCommits:
         """Continue the checkpoint, unless the store is ahead of it: then start a new one there."""
         committed = self._checkpoint.committed()
         begun = self._checkpoint.begun()
-        if begun is None and committed is not None:  # By Spark's API, which copies nothing.
+        if begun is None and committed is not None:  # Spark's API made it, without copies.
             begun = self._checkpoint.note_begun(Begun(None, {}))
         batch = -1 if committed is None else committed[0]
         if begun is None or self._is_ahead(begun, batch):
             begun = self._begun_here()
         elif all(s.seq >= begun.seq_after(s.split, batch) for s in self.states):
-            self._checkpoint.forget_losses(batch)  # The process died after it had copied them.
+            self._checkpoint.forget_losses(batch)  # The process died after copying them.
         self._begun = begun
         if self._once is not None:
             self._checkpoint.put_terms(self._once.terms(begun, self.states))
 
     def _is_ahead(self, begun: Begun, batch: int) -> bool:
-        """Say whether the store has commits that Spark did not make, or other splits."""
+        """Return whether the store has commits that Spark did not make, or other splits."""
         others = bool(begun.seqs) and begun.seqs.keys() != set(self._splits)
-        # Exactly once, tasks may have committed the batch that Spark has not.
+        # Exactly once, tasks may have committed a batch that Spark has not.
         under_way = () if self._once is None else self._once.under_way(batch + 1)
         return others or any(
             s.seq > begun.seq_after(s.split, batch + (s.split in under_way)) for s in self.states
@@ -253,7 +253,7 @@ class StreamCommits:
         return begun
 
     def _place(self) -> Offset:
-        """Return where all splits are. Raises ConfigError if they are not at the same place."""
+        """Return the common place of all splits. Raises ConfigError if their places differ."""
         offsets = {s.split: offset_of(self._position(s)) for s in self.states}
         first = offsets[self._splits[0]]
         for split, offset in offsets.items():
@@ -295,7 +295,7 @@ class StreamCommits:
             return False
         crash.reached("stream_committed")
         self._store.put_schemas(self._checkpoint.schemas())
-        with self._notes.transaction():  # A fork in between would begin at different places.
+        with self._notes.transaction():  # A fork in between would start at different places.
             for refused in self._put(commits).values():
                 raise refused
         crash.reached("stream_copied")
@@ -328,7 +328,7 @@ class StreamCommits:
             self._budgets[commit.split].spend(len(commit.losses), now_ms)
 
     def _done(self) -> _Done | None:
-        """Return what Spark committed last. Spark continues, and may delete it while it is read."""
+        """Return Spark's last commit. Spark continues, and may delete it while it is read."""
         while (committed := self._checkpoint.committed()) is not None:
             try:
                 return self._done_at(*committed)
@@ -351,7 +351,7 @@ class StreamCommits:
         return _Done(batch, known, self._checkpoint.losses(batch, copied))
 
     def _release(self) -> None:
-        """Tell the source what it may forget: after the commit (R1), until it succeeds (R2)."""
+        """Release positions to the source: after the commit (R1), until it succeeds (R2)."""
         now_ms = self._clock.monotonic_ms()
         newest = max(state.seq for state in self.states)
         if newest == self._released or now_ms < self._release_ms:

@@ -1,7 +1,7 @@
-"""Drives the stream of a job: starts it, follows the target state, and starts it again on changes.
+"""Drives the stream of a job: starts it, follows the target state, and restarts it on changes.
 
-It is to Spark what a worker is to a process: `Host` runs it while the job is wanted. Imports
-pyspark for its errors only.
+It is to Spark what a worker is to a process: `Host` runs it while the target state is RUNNING or
+PAUSED. Imports pyspark for its errors only.
 """
 
 import resource
@@ -69,15 +69,15 @@ _LATE_IN_A_ROW_MAX: Final = 5
 
 
 class Query(Protocol):
-    """A stream that runs: what is used of pyspark's `StreamingQuery`."""
+    """A running stream: the used part of pyspark's `StreamingQuery`."""
 
     @property
     def isActive(self) -> bool:  # noqa: N802 (Spark's name)
-        """Say whether it runs."""
+        """Return whether it runs."""
 
     @property
     def status(self) -> Any:  # noqa: ANN401 (Spark's)
-        """Return what it does now."""
+        """Return its current activity."""
 
     @property
     def recentProgress(self) -> Any:  # noqa: ANN401, N802 (Spark's)
@@ -87,7 +87,7 @@ class Query(Protocol):
         """Wait for its end. Raises PySparkException if it failed."""
 
     def stop(self) -> None:
-        """End it at once."""
+        """Stop it at once."""
 
 
 Begin = Callable[[Job, int, Checkpoint], Query]
@@ -107,7 +107,7 @@ class _Batches:
 
 @dataclass(slots=True)
 class _Run:
-    """What a run works with."""
+    """The objects of a run."""
 
     board: Board
     commits: StreamCommits
@@ -132,7 +132,7 @@ class StreamDriver:
     ) -> None:
         """Open nothing yet. *wanted* is the target state before *job* was read.
 
-        *get_ready* is called before the leases are claimed: what takes long would let them expire.
+        *get_ready* is called before the leases are claimed: slow work would let them expire.
         """
         self._job, self._wanted, self._new_state = job, wanted, new_state
         self._get_ready = get_ready
@@ -147,11 +147,11 @@ class StreamDriver:
         self._moved_ms = 0
 
     def stop(self) -> None:
-        """Let the batch that runs end. Any thread, and a signal handler, may call it."""
+        """Stop after the running batch. Any thread, and a signal handler, may call it."""
         self._stopped.set()
 
     def measures(self) -> Iterable[Measure]:
-        """Return the metrics while it runs. Any thread may ask."""
+        """Return the metrics while it runs. Any thread may call."""
         measures = self._measures
         return () if measures is None else in_detail(measures.all(), self._job.runtime)
 
@@ -160,7 +160,7 @@ class StreamDriver:
 
         Raises:
             JobBusyError: another process runs the job.
-            HeadraceError: what stopped it.
+            HeadraceError: the error that stopped it.
 
         """
         store = notes.store(self._job.name)
@@ -184,7 +184,7 @@ class StreamDriver:
             sink: Sink = made_sink(job, replace(context, origin=source.origin))
             self._check(source, sink)
             refuse_others(store, job.name)
-            # With a commit this is the state that it ran with.
+            # With a commit, this is the state that it ran with.
             is_known = self._checkpoint.committed() is not None or bool(store.leases())
             if not (is_known or self._new_state):
                 check_traces(job, source)
@@ -235,7 +235,7 @@ class StreamDriver:
             self._measures = self._otlp = None
 
     def _check(self, source: Source, sink: Sink) -> None:
-        """Find before Spark starts what would stop every task. Raises ConfigError."""
+        """Check, before Spark starts, for errors that would stop every task. Raises ConfigError."""
         if sink.is_transactional and sink.home() is None:
             said = "only workers write it: it does not say where its positions are"
             hint = "--engine worker, or engine = 'worker' of its sources"
@@ -245,7 +245,7 @@ class StreamDriver:
         MicroBatches.of(source).ahead(None, 0)
 
     def _settled(self, source: Source, sink: Sink, store: Store) -> int:
-        """Register the splits that tasks read, or give the job these; return the plan's number."""
+        """Register the splits that tasks read, or replan to them; return the plan's number."""
         wanted = [split.split_id for split in source.plan()]
         begun = self._checkpoint.begun()
         if begun is not None and begun.seqs and begun.seqs.keys() != set(wanted):
@@ -273,7 +273,7 @@ class StreamDriver:
         store: Store,
         until_idle: bool,  # noqa: FBT001 (passed on)
     ) -> Callable[[Desired], None]:
-        """Return what shows the splits as paused, or as they move."""
+        """Return a function that reports the splits as paused or as moving."""
         splits = [state.split for state in commits.states]
         watch = watch_of(self._job, commits.worker, self._wanted.generation, until_idle=until_idle)
         watch.claimed(splits)
@@ -291,9 +291,9 @@ class StreamDriver:
         return show
 
     def _go(self, run: _Run) -> Outcome:
-        """Have the query run while the job is to run; return why it ended.
+        """Run the query while the target state is RUNNING; return why it ended.
 
-        One whose Python process starts too late is started again.
+        A query whose Python process starts too late is restarted.
         """
         late = 0
         while True:
@@ -309,7 +309,7 @@ class StreamDriver:
                     return ended
             except PySparkException as error:
                 outcome = self._heed(run.board)
-                if outcome is not None:  # The job changed: tasks say so.
+                if outcome is not None:  # The job changed: tasks report it.
                     return outcome
                 late = late + 1 if run.done.count == before else 1
                 if _LATE not in str(error) or late > _LATE_IN_A_ROW_MAX:
@@ -334,9 +334,9 @@ class StreamDriver:
             query.stop()
 
     def _end(self, query: Query, run: _Run) -> None:
-        """Let the batch that runs end, within bounds; one that is cut off comes again."""
+        """Wait for the running batch, within bounds; a batch that is cut off is repeated."""
         until = time.monotonic() + self._job.runtime.stop_seconds_max
-        idle = threading.Event()  # Nothing sets it: Spark does not tell.
+        idle = threading.Event()  # Never set: Spark has no event.
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
             idle.wait(_STOP_LOOK_SECONDS)
         query.stop()
@@ -373,7 +373,7 @@ class StreamDriver:
             self._lines.tell(progress.batchId, records, progress.batchDuration, left_bytes)
 
     def _rest(self, run: _Run) -> Outcome | None:
-        """While the job is paused, keep its leases; return why it is to end then, or None."""
+        """While the job is paused, keep its leases; return why to end then, or None."""
         while self._is_paused(run.board):
             run.commits.look()
             run.show(Desired.PAUSED)
@@ -390,7 +390,7 @@ class StreamDriver:
             return False
 
     def _heed(self, board: Board) -> Outcome | None:
-        """Return why the stream is to end, by the target state; None: it continues."""
+        """Return why the stream must end, by the target state; None: it continues."""
         if self._stopped.is_set():
             return Outcome.ENDED
         before = self._wanted

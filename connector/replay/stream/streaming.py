@@ -1,8 +1,8 @@
 """`headrace.segments` as a stream of micro-batches, for `sink_stream`. Imports pyspark.
 
 The driver lists files and opens none. Tasks of the first stage frame parts of logs, each once; a
-shuffle sends what they found to the tasks of splits. These agree, encode and deliver up to the end
-of the batch: each key keeps its order. Where these are few, each reads the logs for its splits in
+shuffle sends the blocks to the tasks of splits. These agree, encode and deliver up to the end of
+the batch: each key keeps its order. If these tasks are few, each reads the logs for its splits in
 one pass instead.
 """
 
@@ -36,7 +36,7 @@ _OPTIONS: Final = ("job", "name", "generation", "format", "batch_bytes", "tasks"
 
 @dataclass(frozen=True, slots=True)
 class PartsPartition(InputPartition):
-    """The task that tells each split what to do."""
+    """The task that sends each split its order."""
 
     parts: Sequence[Part]
 
@@ -80,11 +80,11 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._course().end_here()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return a task for what splits are to do, and one for each part of a log to be framed."""
+        """Return a task with the orders of splits, and one for each part of a log to frame."""
         course = self._course()
         parts = course.parts(start, end)
-        # Few tasks read the logs themselves for less CPU than blocks take. Exactly once, splits are
-        # delivered one after another, each in a transaction: then each log is read once before.
+        # If tasks are few, they use less CPU without blocks. Exactly once, splits are delivered one
+        # after another, each in a transaction: then each log is read once before.
         is_pass = self._tasks < SHARDS_MIN and parts[0].term is None
         framing = None if is_pass else course.framing(parts)
         logs = () if framing is None else framing.parts
@@ -153,7 +153,7 @@ def _text_of(path: Path, options: Mapping[str, str], generation: str) -> JobText
     """Return the job as statements define it in *generation*.
 
     Raises:
-        JobChangedError: by now they define it otherwise.
+        JobChangedError: the statements have changed it since.
 
     """
     place, name = state_of(path, options.get("name"))

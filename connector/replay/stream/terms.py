@@ -1,7 +1,7 @@
-"""Exactly once: under which terms tasks commit splits, and what they note with a commit.
+"""Exactly once: the terms under which tasks commit splits, and their notes in commits.
 
-The driver hands the terms over with the orders of a batch. The note is in the same transaction as
-the records, so an attempt that comes later sees what became of its batch.
+The driver sends the terms with the orders of a batch. The note is in the same transaction as the
+records, so a later attempt sees the outcome of its batch.
 """
 
 from typing import Self
@@ -13,12 +13,12 @@ from headrace.connector.stores.kept_state import KeptState
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task must know of a split before it commits it.
+    """The data that a task needs to commit a split.
 
     `checkpoint` is the id of the checkpoint, `key` the digest of the job's key, `token` that of the
-    driver's lease, `moved` how often the position was set by command. `first` is the number of the
+    driver's lease, `moved` how often a command has set the position. `first` is the number of the
     split's last commit before batch 0, `seq` that of the state that the driver found. `is_kept`
-    says that the sink had that state. `home` is where the driver has the states, see `Sink.home`.
+    says that the sink had that state. `home` is the driver's place of the states, see `Sink.home`.
     """
 
     checkpoint: str
@@ -32,10 +32,10 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task notes of a commit: which batch of which checkpoint, and the end of that.
+    """A task's note in a commit: the batch, its checkpoint, and its end.
 
-    `read` are the split's counters in the checkpoint at that end, `delivered` those of what this
-    batch delivered, `losses` names the file of what it could not deliver, if there is any.
+    `read` are the split's counters in the checkpoint at that end, `delivered` those of the records
+    that this batch delivered, `losses` names the file of its losses, if there are any.
     """
 
     checkpoint: str
@@ -54,12 +54,12 @@ class BatchNote(msgspec.Struct, frozen=True, kw_only=True):
         return note if note.checkpoint == checkpoint else None
 
     def text(self) -> str:
-        """Return what `of` reads."""
+        """Return the text that `of` reads."""
         return msgspec.json.encode(self).decode()
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """What a part delivered, and the name of the file of what it could not deliver, if any."""
+    """The result of a part: its deliveries, and the name of the file of its losses, if any."""
 
     counters: Counters
     losses: str = ""
