@@ -199,7 +199,7 @@ def _command(name: str) -> CommandMain:
     if name not in plugins:
         known = (*COMMANDS, *plugins)
         hint = f"`headrace --help` lists all {len(known)}"
-        # Only here: few commands need the language.
+        # Imported here because few commands need the language.
         from headrace.connector.language.parser import outlook  # noqa: PLC0415
 
         if name.upper() in outlook("").expected:

@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 @contextlib.contextmanager
 def _service(arguments: argparse.Namespace, origin: str, text: str) -> Iterator[Executes]:
     if arguments.rest:
-        # Only here: HTTP and TLS are a tenth of what is imported for a statement.
+        # Imported here because HTTP and TLS are a tenth of the imports for a statement.
         from headrace.connector.shell.remote import remote  # noqa: PLC0415
 
         yield remote(arguments.rest, username=arguments.username)

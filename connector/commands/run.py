@@ -171,7 +171,7 @@ def metrics_served(
     if place is None:
         yield 0
         return
-    # Only here: it takes a tenth of a second to import.
+    # Imported here because it takes a tenth of a second.
     from headrace.connector.obs.metrics import Metrics, metrics_address  # noqa: PLC0415
 
     address = metrics_address(place, key="--metrics")

@@ -96,7 +96,7 @@ def service_of(options: ShellOptions, *, create: bool = True) -> Iterator[Execut
 
 
 def _with_password(options: ShellOptions, screen: Screen) -> ShellOptions:
-    """Ask for a password that is needed and was not given."""
+    """Ask for a password if one is needed and missing."""
     needed = options.host or (options.rest and not password_is_known())
     if not (needed and options.username and options.password is None):
         return options

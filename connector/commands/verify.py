@@ -1,4 +1,4 @@
-"""`headrace verify`: whether the books of a job balance, and whether its sink has what they say."""
+"""`headrace verify`: checks the books of a job, and its sink against them."""
 
 import contextlib
 import json

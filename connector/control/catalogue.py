@@ -114,7 +114,7 @@ class Catalogue:
         """Return one sink.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: the name is unknown.
 
         """
         found = self._notes.document(SINKS, name, SinkEntry)
@@ -127,7 +127,7 @@ class Catalogue:
         """Return one source.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: the name is unknown.
 
         """
         found = self._notes.document(SOURCES, name, SourceEntry)
@@ -139,8 +139,8 @@ class Catalogue:
         """Return the source that `DATA_SOURCE word ON table` names.
 
         Raises:
-            NotFoundError: there is none.
-            AmbiguousError: there are several, and none of them has the default name.
+            NotFoundError: no source is on the table.
+            AmbiguousError: several sources are, and none of them has the default name.
 
         """
         if table == NO_TABLE:

@@ -132,7 +132,7 @@ class Commands:
 
         Raises:
             ConfigError: it has every mistake.
-            AlreadyExistsError: there is one of that name.
+            AlreadyExistsError: the name is taken.
 
         """
         entry = sink_entry(statement)
@@ -209,7 +209,7 @@ class Commands:
 
         Raises:
             ConfigError: it has every mistake; nothing was changed.
-            AlreadyExistsError: there is one of that name, and *replaces* does not allow that.
+            AlreadyExistsError: the name is taken, and *replaces* does not allow that.
 
         """
         entry = sink_entry_of(config)
@@ -274,7 +274,7 @@ class Commands:
         Raises:
             ConfigError: it has every mistake.
             NotFoundError: the sink does not exist.
-            AlreadyExistsError: there is one of that name.
+            AlreadyExistsError: the name is taken.
 
         """
         entry = source_entry(config)
@@ -481,7 +481,7 @@ class Commands:
         """Pause, stop or continue a run; delivered changes stay. Safe to repeat.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: the name is unknown.
             BadRunError: it is over.
 
         """
@@ -499,7 +499,7 @@ class Commands:
         """Forget a run and its finished shards; delivered changes stay.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: the name is unknown.
             BadRunError: it is not over, and has not failed.
 
         """

@@ -88,7 +88,7 @@ class Running:
         file: Path | None = None,
         looks: Looks | None = None,
     ) -> None:
-        """Ask nothing yet. *file* is the file of jobs that have not run yet, if known."""
+        """Send no question yet. *file* is the file of jobs that have not run yet, if known."""
         self._ask = ask
         self._ask_lag = ask_lag or ask
         self._looks = looks or Looks()

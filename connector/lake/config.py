@@ -21,7 +21,7 @@ class LakeConfig(plugins.SinkOptions):
     )
 
     def __post_init__(self) -> None:
-        """Refuse transforms: rows are made of unchanged changes."""
+        """Raise for transforms: rows are made of untransformed changes."""
         plugins.SinkOptions.__post_init__(self)
         if self.transforms:
             what = "tables of a lake are made of changes as they are, without transforms"

@@ -152,7 +152,7 @@ class Outlook:
 
 
 def outlook(text: str) -> Outlook:
-    """Return what may follow *text*, whose last statement is not complete."""
+    """Return the continuations of *text*, whose last statement is incomplete."""
     try:
         parser = _Parser(text)
     except StatementSyntaxError:

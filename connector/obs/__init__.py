@@ -2,8 +2,8 @@
 
 structlog imports rich where it is installed, for tracebacks that this log never shows, colorama,
 which only Windows needs, and asyncio, for loggers that are awaited. Together they delay every start
-by more than the rest of structlog, so it sees neither of the first two, and asyncio only when it
-uses it.
+by more than the rest of structlog, so it sees neither of the first two, and asyncio only at its
+first use.
 """
 
 import sys

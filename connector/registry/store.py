@@ -325,7 +325,7 @@ class RegistryStore:
         self._set(subject, "level", level)
 
     def unset_level(self, subject: str = _GLOBAL) -> str:
-        """Remove a level and return what it was."""
+        """Remove a level and return it."""
         level = self.level(subject, own=True)
         self._unset(subject, "level")
         return level
@@ -362,7 +362,7 @@ class RegistryStore:
         self._set(subject, "mode", mode)
 
     def unset_mode(self, subject: str = _GLOBAL) -> str:
-        """Remove a mode and return what it was."""
+        """Remove a mode and return it."""
         mode = self.mode(subject, own=True)
         self._unset(subject, "mode")
         return mode

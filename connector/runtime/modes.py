@@ -150,7 +150,7 @@ class Modes:
             self._asked, self._is_asked = merged, True
 
     def _heed(self) -> None:
-        """Decide the mode of each log; leave realtime at once where it is not wanted."""
+        """Decide the mode of each log; end realtime at once for logs that should not have it."""
         self._is_asked = False
         known = self._logs | self._silent
         if known:
@@ -313,7 +313,7 @@ class Modes:
             self.realtime = self._wanted
             self._keep()
 
-    # What is reported.
+    # Reports.
 
     def _pending(self) -> Collection[str]:
         """Return the logs that should be in realtime by a request without an outcome."""

@@ -1,4 +1,4 @@
-"""`headrace plugins`: what is installed, where it comes from, and whether it can be loaded."""
+"""`headrace plugins`: shows installed plugins, their packages, and whether they can be loaded."""
 
 import sys
 from collections.abc import Iterator, Sequence

@@ -33,7 +33,7 @@ class CassandraAuthority:
     """See the module, and `Authority`."""
 
     def __init__(self, connection: Rows) -> None:
-        """Ask over *connection*."""
+        """Send queries over *connection*."""
         self._connection = connection
         self.cluster = connection.cluster
 

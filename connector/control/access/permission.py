@@ -95,15 +95,15 @@ class Authority(Protocol):
 class CassandraGuard:
     """Allows superusers of Cassandra, and roles with the permission CDC.
 
-    To create a source, a role also needs SELECT on its table: otherwise it could read through the
-    source what it may not read directly. Answers are cached for up to `CACHE_SECONDS`. If Cassandra
-    cannot be queried, the guard denies.
+    To create a source, a role also needs SELECT on its table: otherwise it could read a table
+    through the source that it may not read directly. Answers are cached for up to `CACHE_SECONDS`.
+    If Cassandra cannot be queried, the guard denies.
     """
 
     def __init__(
         self, authority: Authority, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Ask *authority*."""
+        """Get permissions from *authority*."""
         self._authority = authority
         self._clock = clock
         self._known: dict[tuple[str, str], tuple[float, bool]] = {}

@@ -107,7 +107,7 @@ class Histories:
 
         Raises:
             ConfigError: it has every mistake.
-            AlreadyExistsError: there is one of that name.
+            AlreadyExistsError: the name is taken.
             HistoryChangedError: one exists, and the definition with IF NOT EXISTS differs.
 
         """

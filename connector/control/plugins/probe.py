@@ -134,7 +134,7 @@ def _watch(question: Question) -> LagWatch:
 
 
 def locate(question: Question) -> Json:
-    """Return the position of each split at a target, and what it would read again or skip.
+    """Return the position of each split at a target, and how much it would read again or skip.
 
     For each split: its name, the new position (null: from the beginning), and for each part its
     partition, its offset before and after, and the bytes and files left before and after.

@@ -61,7 +61,7 @@ WAIT_LEASES: Final = 3  # How long the driver waits for a split, in leases.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What to catch up: these `splits`, or those with more than `lag_bytes` unread.
+    """The splits to catch up: `splits`, or those with more than `lag_bytes` unread.
 
     They are read up to `until`, by default the end of the logs now, in chunks of about
     `chunk_bytes`.

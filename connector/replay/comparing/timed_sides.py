@@ -1,4 +1,4 @@
-"""Counts and traces the parts of the sides of a comparison, each timed where it is read."""
+"""Counts and traces the parts of the sides of a comparison, each timed in its own process."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ Timed = tuple[SideReport, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A task that is timed where it runs."""
+    """A task that measures its own time."""
 
     task: LogSide | TopicSide | TableSide
 

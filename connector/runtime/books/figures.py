@@ -44,7 +44,7 @@ class Figures:
 
     @property
     def repeated(self) -> int:
-        """The upper bound of what is in the sink twice."""
+        """The upper bound of repeated changes in the sink."""
         return sum(self.repeats.values())
 
     @property

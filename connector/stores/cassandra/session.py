@@ -417,7 +417,7 @@ def _endpoint(point: str) -> tuple[str, int]:
 
 
 def _prepare(session: Session, config: CassandraStoreConfig, *, create: bool) -> None:
-    """Make what is missing. Processes that start at the same time should find it made."""
+    """Make the missing tables. Processes that start at the same time should find them made."""
     missing = _missing(session, config.keyspace, TABLES)
     if not missing:
         return
@@ -458,7 +458,7 @@ def _change(session: Session, statement: str) -> None:
 
 
 def _agreed(call: Callable[[], object]) -> None:
-    """Call *call*; retry while a node does not have what was made through another node."""
+    """Call *call*; retry while a node does not have the tables that another node made."""
     pause = threading.Event()
     for left in reversed(range(SCHEMA_TRIES)):
         try:

@@ -106,7 +106,7 @@ class Store:
         create: bool = True,
         quarantine_bytes_max: int = QUARANTINE_BYTES_MAX,
     ) -> Self:
-        """Connect, and make what is missing, unless *create* is False.
+        """Connect, and make the store if it is missing, unless *create* is False.
 
         Raises:
             MissingRequirementError: the store cannot be used from here.
@@ -771,7 +771,7 @@ class Store:
         """Return the requests for modes, over the same connection."""
         return ModeRequests(self._rows)
 
-    # What is kept beside the states.
+    # Data beside the states.
 
     def put_schemas(self, schemas: Sequence[RecordSchema]) -> None:
         """Store schemas under their ids; a known id is unchanged."""

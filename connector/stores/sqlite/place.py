@@ -48,7 +48,7 @@ def check_place(place: Path, *, create: bool) -> None:
     """Raise if a state file cannot be at *place*, or cannot be used there.
 
     Raises:
-        StateFileError: with what is wrong about the file, its directory or its file system.
+        StateFileError: the file, its directory or its file system is unsuitable.
         StateLostError: the file was emptied, or its write-ahead log was removed.
 
     """
