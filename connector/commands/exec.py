@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
 def _statements(arguments: argparse.Namespace) -> tuple[str, str]:
     """Return the name of the statements' origin, and their text."""
     if arguments.execute is not None:
-        return _STANDARD_INPUT, arguments.execute  # As cqlsh names what -e gives.
+        return _STANDARD_INPUT, arguments.execute  # cqlsh's name for the text of -e.
     if arguments.file in (None, "-"):
         return _STANDARD_INPUT, decoded(sys.stdin.buffer.read(TEXT_BYTES_MAX + 1), _STANDARD_INPUT)
     return arguments.file, read_script(Path(arguments.file))

@@ -75,7 +75,7 @@ class Taking:
         self._before = _Before()
         self._next_look_s = 0.0
         self._measures: RunMeasures | None = None
-        self._reported: Measures | None = None  # Of the current step.
+        self._reported: Measures | None = None  # The measures of the current step.
 
     def take(self) -> None:
         """Do the rest of the run.

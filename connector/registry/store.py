@@ -25,7 +25,7 @@ from headrace.connector.stores import StateFileError
 from headrace.connector.stores.sqlite.file import is_busy, locked
 
 TEXT_BYTES_MAX: Final = 1024 * 1024
-NUMBER_DIGITS_MAX: Final = 18  # Of an id or a version; SQLite's numbers have at least as many.
+NUMBER_DIGITS_MAX: Final = 18  # Digits of an id or version; SQLite's numbers have at least as many.
 _IMPORT: Final = "IMPORT"
 MODES: Final = ("READWRITE", "READONLY", _IMPORT)
 DEFAULT_LEVEL: Final = "BACKWARD"

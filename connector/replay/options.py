@@ -26,14 +26,14 @@ from headrace.plugins import ConfigError, Problem, Sink, SinkOptions, option
 from headrace.plugins.config.command_line import flag_of
 from headrace.plugins.errors import install_hint
 
-CHUNK_BYTES: Final = 128 * 1024 * 1024  # Of all logs together; a killed driver repeats a chunk.
+CHUNK_BYTES: Final = 128 * 1024 * 1024  # From all logs together; a killed driver repeats a chunk.
 LAG_BYTES: Final = 1024 * 1024 * 1024
 _LAKE_MODULES: Final = {DELTA: "deltalake", ICEBERG: "pyiceberg"}
 INITIAL, ALWAYS = "initial", "always"
 _INT64_MAX: Final = (1 << 63) - 1
 KEYS_MAX: Final = 100_000
 _HEX: Final = "hex:"
-_FORMATS: Final = ("avro", "json")  # Of values that can be read back.
+_FORMATS: Final = ("avro", "json")  # Formats of values that can be read back.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,11 +29,11 @@ from headrace.plugins import (
 from headrace.plugins.config.command_line import flag_of
 from headrace.plugins.errors import meant
 
-SHARD_BYTES: Final = 128 * 1024 * 1024  # Of each log, for one shard.
+SHARD_BYTES: Final = 128 * 1024 * 1024  # The part of each log for one shard.
 SHARDS_MIN: Final = 4
 SHARDS_MAX: Final = 256  # Each reads all logs.
 STRETCHES_MAX: Final = 16_384  # Each reads other parts of the logs.
-_ROW_BYTES: Final = 300  # Of an entry, for an estimate.
+_ROW_BYTES: Final = 300  # The size of an entry, for estimates.
 _US_PER_MS: Final = 1_000
 
 _Part = tuple[str, EncodedPosition | None, EncodedPosition | None]  # A split, its start, its end.

@@ -42,7 +42,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 _PROBLEM_CHARS_MAX: Final = 500
-_TAG: Final = "headrace-bulk"  # Of the jobs of the one run that a process performs at a time.
+_TAG: Final = "headrace-bulk"  # On the jobs of the only current run of a process.
 
 
 @dataclass(slots=True)

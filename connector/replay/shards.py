@@ -51,10 +51,10 @@ T = TypeVar("T")
 BATCH_BYTES_MAX: Final = 960 * 1024  # Agreed mutations up to a MiB reuse memory still in the cache.
 BATCH_RECORDS_MAX: Final = 20_000
 LINGER_MS: Final = 60_000  # Bulk work has no reason to return early.
-CACHE_SUFFIX: Final = ".index"  # Of the folder beside a job's state.
+CACHE_SUFFIX: Final = ".index"  # The suffix of the folder beside a job's state.
 NO_TOKEN: Final = 0  # Bulk work has no lease.
 PUBLISH_MS_MAX: Final = 60_000
-IDLE_READS: Final = 2  # As in a worker: one read may make changes available to the next.
+IDLE_READS: Final = 2  # Like a worker's: one read may make changes available to the next.
 
 
 def plugin_of(given: Mapping[str, Any]) -> type[Source]:

@@ -227,7 +227,7 @@ class RestServer:
         @web.middleware
         async def known_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
             """Identify the caller before the response reveals what exists."""
-            CALLER.set(await self._admit(request))  # Of this request's task alone.
+            CALLER.set(await self._admit(request))  # Only for this request's task.
             return await handler(request)
 
         return known_caller

@@ -61,7 +61,7 @@ T = TypeVar("T")
 SINK_WAIT_MS: Final = 10
 POSITIONS_MS: Final = 100  # Positions are requested so long before a commit: sinks mostly settle.
 POSITIONS_MAX: Final = 16  # How many splits without changes to ask for a position each time.
-ENDS_BYTES_MAX: Final = 1 << 20  # Of ends that wait for a commit; worth more than its `fsync`.
+ENDS_BYTES_MAX: Final = 1 << 20  # Memory of ends that wait for a commit, at most.
 PULSE_EVERY_MS: Final = 500
 REST_MS: Final = 500  # Between two looks at a source without news.
 WRITTEN_MS: Final = 2  # Realtime: between the starts of two passes; one sync is several events.
@@ -109,7 +109,7 @@ class Pipeline:
         self._owing: dict[str, SplitRun] = {}  # Those with batches after their last position.
         self._turn = 0  # The next of the others to ask for a position.
         self._modes: Modes | None = None
-        self._kept_modes: KeptModes | None = None  # The ones of all splits.
+        self._kept_modes: KeptModes | None = None  # The modes stored with all splits.
         self._demanded: tuple[tuple[int, int, int, bool], Demand] | None = None
         self._pace = limits  # The bounds of this pass, and the logs that it reads: None is all.
         self._logs: Collection[str] | None = None
@@ -125,7 +125,7 @@ class Pipeline:
         self._uncommitted: dict[str, int] = {}  # Bytes of splits that ended with work uncommitted.
         self._committed_ms = 0
         self._positions_ms: int | None = None  # When they were requested for the next commit.
-        self._ends_bytes = 0  # Of positions settled since the last commit.
+        self._ends_bytes = 0  # The size of positions settled since the last commit.
         self._commit_begun = False  # For some splits in this pass; the others follow at its end.
         self._store_retry = Retry(limits.retry_ms_max)
         self._store_not_before_ms = 0
@@ -773,8 +773,8 @@ class Pipeline:
         """Let ticks pass while there is nothing to do: a check for news costs less than a pass.
 
         *started_ms* is the start of the last pass. A source without news for long is not even asked
-        until *readable* is. A source with news is, because a tick costs less than an event and a
-        tick.
+        until *readable* is. A source with recent news is asked, because a tick costs less than an
+        event and a tick.
         """
         clock, tick_ms = self._around.clock, self._limits.tick_ms
         until_ms = min(started_ms + REST_MS, self._positions_due_ms())

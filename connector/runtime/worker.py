@@ -169,7 +169,7 @@ class Worker:
     def _run(
         self, store: Store, job_key: bytes, board: Board, started: float, *, until_idle: bool
     ) -> Report:
-        cpu_before = time.process_time()  # Of all threads; a run does not include start-up.
+        cpu_before = time.process_time()  # The CPU time of all threads before the run.
         owner = this_process()
         noted, is_known = is_sink_noted(self._job, store, owner.host), bool(store.leases())
         self._sink_noted = noted is True

@@ -93,7 +93,7 @@ def place_and_name(path: Path, written: JobFile, job: str | None) -> tuple[Path,
     return notes_of(path, written), name
 
 
-def kept_in(path: Path) -> tuple[Path, type[Store] | None, Any]:  # Any: of its config_class.
+def kept_in(path: Path) -> tuple[Path, type[Store] | None, Any]:  # Any: its config_class's.
     """Return the state file that the file at *path* names, and its store with its configuration.
 
     The store is None if the file names none. Raises as `read_job` does.

@@ -13,7 +13,7 @@ from headrace.connector.language.rendering import ResultTable
 from headrace.connector.language.statements import SelectCdc
 from headrace.plugins import Document
 
-CDC_JSON: Final = "CDC JSON"  # As Phoenix names its only column besides the key.
+CDC_JSON: Final = "CDC JSON"  # Phoenix's name of its only column besides the key.
 
 
 _DUMP: Final = json.JSONEncoder(ensure_ascii=False).encode

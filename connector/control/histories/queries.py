@@ -21,7 +21,7 @@ from headrace.connector.language.statements import (
     TailCdc,
 )
 
-LIMIT: Final = 100  # Of a SELECT without LIMIT.
+LIMIT: Final = 100  # The limit of a SELECT without LIMIT.
 OP: Final = "op"
 _TIME_HINT: Final = "write '2026-01-31T12:00:00Z', ms since 1970, or NOW() - '15m'"
 _US_PER_MS: Final = 1_000

@@ -8,7 +8,7 @@ import msgspec
 from headrace.connector.control.plugins.probing import Ask
 from headrace.connector.language.rendering import ResultTable
 
-LETTERS_MAX: Final = 1000  # Of one statement.
+LETTERS_MAX: Final = 1000  # The most letters of one statement.
 
 
 class Redriving(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from headrace.plugins import ConfigError, Problem, option
 
 DELTA, ICEBERG = "delta", "iceberg"
 LAKE_KINDS: Final = (DELTA, ICEBERG)
-SHARDS: Final = 64  # Of a table.
+SHARDS: Final = 64  # Shards of a table, by default.
 SHARDS_BOUND: Final = 100_000  # Each is a row of the state file, and a task.
 BUCKETS_BOUND: Final = 1 << 20  # Each is a sum in memory, for each side and slice of time.
 YEAR_SECONDS: Final = 366 * 24 * 3_600
@@ -53,7 +53,7 @@ class IntoFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(IntoFolder, Chosen):
-    """Of a replay."""
+    """Options of a replay."""
 
     shards: int | None = option(
         "Divide the work into N shards, not by its size.",
@@ -94,7 +94,7 @@ class ReplayOptions(IntoFolder, Chosen):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconcileOptions(Chosen):
-    """Of a comparison of logs, topics and tables."""
+    """Options of a comparison of logs, topics and tables."""
 
     buckets: int = option(
         "The number of sums that are compared for each table.",

@@ -31,7 +31,7 @@ REST_SECONDS_MAX: Final = 60
 HEADLINE_SECONDS: Final = 1.0
 BREAK_SECONDS, MEND_SECONDS = 4.0, 10.0
 _PREFIX_BYTES: Final = 5  # A zero byte and the number of the schema, as Confluent frames messages.
-BREAK_SHARE, MEND_SHARE = 0.25, 0.6  # Of --seconds, if that is sooner.
+BREAK_SHARE, MEND_SHARE = 0.25, 0.6  # Shares of --seconds, if that is sooner.
 NEXT: Final = """
 Next:
   headrace quickstart --break {others}

@@ -31,7 +31,7 @@ from headrace.connector.replay.stream.checkpoint import known_schemas
 from headrace.plugins import NO_ORIGIN, Operation, RecordSchema, SinkOptions, TableReading
 from headrace.plugins.config.command_line import flag_of
 
-_SLICES: Final = 24  # Of a time that is bounded on both sides.
+_SLICES: Final = 24  # Slices of a time that is bounded on both sides.
 _US: Final = 1_000_000
 
 

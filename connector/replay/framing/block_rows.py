@@ -17,7 +17,7 @@ BLOCK_ROWS: Final = "split int, part binary, block binary"
 SPLIT: Final = "split"
 _SCHEMA: Final = pa.schema([(SPLIT, pa.int32()), ("part", pa.binary()), ("block", pa.binary())])
 BLOCK_NAMES: Final = tuple(_SCHEMA.names)
-_ROW_BYTES: Final = 1024 * 1024  # Of blocks in one batch.
+_ROW_BYTES: Final = 1024 * 1024  # The size of blocks in one batch.
 
 # A split, its order, and a block: either order or block is None.
 Row = tuple[int, bytes | None, bytes | None]

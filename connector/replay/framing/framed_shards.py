@@ -18,7 +18,7 @@ from headrace.connector.replay.errors import RunHaltedError
 from headrace.connector.replay.shards import Shard, close_kept, opened, plugin_of
 from headrace.plugins import HeadraceError, LogFraming, MissingRequirementError, Position, Source
 
-PART_BYTES: Final = 32 * 1024 * 1024  # Of a log, for one task.
+PART_BYTES: Final = 32 * 1024 * 1024  # The part of a log for one task.
 _COPY_BYTES: Final = 1024 * 1024
 SHARDS_MIN: Final = 8  # Fewer shards cost less CPU without blocks.
 SEVERAL: Final = 2

@@ -81,7 +81,7 @@ def deliver_together(works: Sequence[Work]) -> Sequence[ShardReport]:
 @contextlib.contextmanager
 def _frozen() -> Iterator[None]:
     """Exclude the objects of a pass, and all modules, from its garbage collections."""
-    is_task = gc.get_freeze_count() > 0  # Of Spark: see `keep_modules`.
+    is_task = gc.get_freeze_count() > 0  # A task of Spark: see `keep_modules`.
     if not is_task:
         gc.freeze()
     try:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 Do = Callable[[int, SplitFiles], T]
 
 TASKS_OF_A_CORE: Final = 4
-TASK_BYTES: Final = 64 * 1024 * 1024  # Of logs; a task that dies is repeated as a whole.
+TASK_BYTES: Final = 64 * 1024 * 1024  # Logs for a task, which is repeated as a whole if it dies.
 _PREFIX: Final = "headrace-framed-"
 
 

@@ -9,7 +9,7 @@ STYLE: Final = (
     "<style>body{font:15px sans-serif;max-width:720px;margin:2em auto}"
     "td,th{padding:2px 12px;text-align:left}svg text{font:12px sans-serif}</style>"
 )
-BARS: Final = 40  # Of a chart over time.
+BARS: Final = 40  # The bars of a chart over time.
 _WIDTH: Final = 640
 _LABELS: Final = 220
 _HEIGHT: Final = 90

@@ -353,7 +353,7 @@ class Checkpoint:
         )
         _write(self._delivered / str(batch), msgspec.msgpack.encode(content))
         for path in self._delivered.glob("[0-9]*"):
-            if int(path.name) < batch - 1:  # That of the batch before stays, for a repetition.
+            if int(path.name) < batch - 1:  # The last batch's file stays, for a repetition.
                 path.unlink(missing_ok=True)
 
     def delivered(self, batch: int) -> Sequence[Counters]:

@@ -31,7 +31,7 @@ class SinkStates:
         self._clock = SystemClock()
         self._places: dict[str, str] = {}
         self._moved: dict[str, int] = {}
-        self._notes: dict[str, BatchNote | None] = {}  # Of splits whose state the sink had.
+        self._notes: dict[str, BatchNote | None] = {}  # For splits whose state the sink had.
         self._key = ""
         self._home = ""
 

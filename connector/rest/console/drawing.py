@@ -5,7 +5,7 @@ from typing import Final
 
 from headrace.connector.control.console.ring import LOWEST, TOKENS
 
-SIZE: Final = 100.0  # Of the square around the ring, with its centre at 0.
+SIZE: Final = 100.0  # The side of the square around the ring; its centre is at 0.
 _OUTER, _INNER = 48.0, 36.0
 _SPACE: Final = 0.004  # Between two arcs, as a share of the ring.
 

@@ -24,7 +24,7 @@ from headrace.plugins.amounts import span_text
 
 EVERY_SECONDS: Final = 5.0  # Between two looks at a page's content.
 STREAMS_MAX: Final = 64
-LOOKS_MAX: Final = 120  # Of one stream; then the browser connects again.
+LOOKS_MAX: Final = 120  # The looks of one stream; then the browser reconnects.
 BEAT_LOOKS: Final = 3  # Without news, an event is sent after so many.
 GONE_SECONDS: Final = 0.5  # Between two checks whether the page was closed.
 RETRY_MS: Final = 2_000

@@ -26,7 +26,7 @@ from headrace.plugins.records.codecs import CONTROL_TABLE
 
 _FILES: Final = 256  # One for each first byte of a name, which is a hash.
 _BUFFER_BYTES: Final = 1 << 16
-_NUMBER_BYTES: Final = 2  # Of a table's number, before the name of a change.
+_NUMBER_BYTES: Final = 2  # The size of a table's number before the name of a change.
 _ENTRY_BYTES: Final = _NUMBER_BYTES + NAME_BYTES
 
 

@@ -139,11 +139,11 @@ class Ledger:
         self._prefix: Settled | None = None
         self._beyond: Settled | None = None  # Settled after the prefix, without an end.
         self._sent = 0
-        self._ends = 0  # Of shipments.
+        self._ends = 0  # The number of shipments with an end.
         self.miscount = ""
         """Why the last result was invalid."""
         self._retrying = False
-        self._sum = 0  # Of the checksums of all settled batches.
+        self._sum = 0  # The sum of the checksums of all settled batches.
         self.outstanding_bytes = 0
         self.outstanding_records = 0
         self.uncommitted_bytes = 0

@@ -260,7 +260,7 @@ class SplitRun:
         return self._read(reader, demand)
 
     def _owes_last(self, now_ms: int) -> bool:
-        """Return whether it ends, and its position may have moved since the last request of one."""
+        """Return whether the split ends, and its position may have moved since the last request."""
         if self.closing is not CloseReason.HANDED_OVER or self._reader is None or self._restarting:
             return False
         is_asked = self._was_asked_last or self._transactional or now_ms < self.not_before_ms

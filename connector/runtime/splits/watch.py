@@ -143,7 +143,7 @@ class SplitWatch:
         """Update the splits from the pipeline's report."""
         for split, moved_ms in pulse.moved_ms.items():
             self._pulsed(split, moved_ms, pulse, now_ms)
-        if pulse.looked_ms is not None:  # Of the others only those that did not run change.
+        if pulse.looked_ms is not None:  # Other splits change only if they did not run.
             others = list(self._rows) if pulse.paused else list(self._odd)
             for split in others:
                 if split not in pulse.moved_ms:

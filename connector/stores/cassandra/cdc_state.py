@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # Users without a store in Cassandra need no driver.
 START: Final = "cdc_state:"  # The prefix of a `start` that names a job.
 PUBLISH_SECONDS: Final = 60
 WHOLE_BYTES_MAX: Final = 1024 * 1024  # The largest state in one row.
-STEP_BYTES_MAX: Final = 4 * 1024 * 1024  # Of chunks that one commit copies; later ones continue.
-RENEW_SECONDS: Final = 10 * 24 * 3600  # Of 30 days to live.
+STEP_BYTES_MAX: Final = 4 * 1024 * 1024  # Chunks that one commit copies; later ones continue.
+RENEW_SECONDS: Final = 10 * 24 * 3600  # The rows live for 30 days.
 _RING: Final = (-(1 << 63), 1 << 63)
 _ATTEMPTS: Final = 3
 _FORMAT: Final = 1
@@ -58,7 +58,7 @@ _HINT: Final = (
 )
 
 Row = tuple[str, int, int, int]  # The key: the job, the number of the split, its tokens.
-Contents = Callable[[Collection[str]], Mapping[str, bytes]]  # Of chunks, by their names.
+Contents = Callable[[Collection[str]], Mapping[str, bytes]]  # Returns chunks by their names.
 
 
 class StateDocument(msgspec.Struct, frozen=True):

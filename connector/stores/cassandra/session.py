@@ -57,7 +57,7 @@ _PORT: Final = 9042
 _PROTOCOL_VERSION: Final = 4  # Supported from Cassandra 4.0 on.
 _READ_VERSION: Final = "SELECT config FROM configs WHERE service = ?"
 _PUT_VERSION: Final = "INSERT INTO configs (service, config) VALUES (?, ?) IF NOT EXISTS"
-_IDS: Final = uuid.UUID("6f0a8a52-6d0b-4c86-9a5e-0d1a0b7e2f45")  # Of the ids of tables.
+_IDS: Final = uuid.UUID("6f0a8a52-6d0b-4c86-9a5e-0d1a0b7e2f45")  # The namespace of tables' ids.
 _ERRORS: Final = (NoHostAvailable, DriverException, ErrorMessage)
 
 # `configs` and `cdc_state` are those of CEP-44. Nothing a job depends on has a TTL. Names of

@@ -11,10 +11,10 @@ from headrace.connector.stores import Commit, KeptLoss, Loss, QuarantineFullErro
 from headrace.connector.stores.keyed.rows import NUMBERS, JobRows, LossRow, named, pack
 from headrace.plugins.stores.key_values import Key, Partition
 
-PIECE_BYTES: Final = 256 * 1024  # Of a loss's bytes in one row.
+PIECE_BYTES: Final = 256 * 1024  # The part of a loss in one row.
 UNSENT_MAX: Final = 500
 _NUMBER: Final = "losses"
-_DIGITS: Final = 19  # Of a number in a name, so that names sort as numbers.
+_DIGITS: Final = 19  # The width of numbers in names, so that names sort as numbers.
 
 
 class _Kept(NamedTuple):
@@ -35,7 +35,7 @@ class Losses:
         self._rows = rows
         self._values = rows.values
         self._bytes_max = bytes_max
-        self._numbers: dict[str, tuple[int, int, int]] = {}  # Of the last commit of each split.
+        self._numbers: dict[str, tuple[int, int, int]] = {}  # For the last commit of each split.
 
     def full(self, commit: Commit, splits: Sequence[str]) -> QuarantineFullError | None:
         """Return why losses of *commit* do not fit beside those of *splits*; None if they fit."""
