@@ -39,7 +39,7 @@ LOOK_MS: Final = 1_000  # Between two measurements of the backlog.
 REFUSED_PART: Final = 8  # With this part in use, the buffer is full if the sink accepts no more.
 RETURN_PART: Final = 4  # A backlog below this part of the buffer is small.
 RETURN_MS_MAX: Final = 30 * 60_000
-STEADY_MS: Final = 60 * 60_000  # After so long in realtime, the wait after a fallback is reset.
+STEADY_MS: Final = 60 * 60_000  # After this time in realtime, the wait after a fallback is reset.
 BUFFER_FULL, RESTART_BACKLOG, BACKLOG_IS_SMALL, STARTED, ASKED = (
     "buffer_full",
     "restart_backlog",

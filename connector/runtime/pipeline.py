@@ -59,7 +59,7 @@ from headrace.plugins.stores.kept_modes import AskedMode, KeptModes
 T = TypeVar("T")
 
 SINK_WAIT_MS: Final = 10
-POSITIONS_MS: Final = 100  # Positions are requested so long before a commit: sinks mostly settle.
+POSITIONS_MS: Final = 100  # Request positions this long before a commit: sinks mostly settle.
 POSITIONS_MAX: Final = 16  # How many splits without changes to ask for a position each time.
 ENDS_BYTES_MAX: Final = 1 << 20  # Memory of ends that wait for a commit, at most.
 PULSE_EVERY_MS: Final = 500

@@ -24,7 +24,7 @@ from headrace.plugins.stores.key_values import Change, Key, KeyValues, Partition
 if TYPE_CHECKING:
     from headrace.connector.stores.keyed.store import Store
 
-FRESH_SECONDS: Final = 0.2  # A copy compared with the store so recently counts as new.
+FRESH_SECONDS: Final = 0.2  # A copy counts as new for this time after a comparison.
 TRIES_MAX: Final = 10  # For notes that another process replaces while they are read.
 _VERSION: Final = "version"
 

@@ -157,7 +157,7 @@ def _planned(source: Source, tables: list[str]) -> Iterator[Finding]:
 
 
 def _undelivered(job: Job, context: Context, tables: Sequence[str]) -> Iterator[Finding]:
-    """Yield changes of *tables* that will not be delivered; the source must not have planned."""
+    """Yield findings about undelivered changes of *tables*, from a source that has not planned."""
     source = made_source(job, context)
     try:
         if isinstance(source, TableChecks):

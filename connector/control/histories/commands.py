@@ -274,7 +274,7 @@ class Histories:
             history.close()
 
     def _parts(self, statement: CreateCdc) -> tuple[CreateSink, CreateSource]:
-        """Return the statements that *statement* stands for."""
+        """Return the statements that *statement* abbreviates."""
         given = dict(statement.options)
         table = ".".join(whole_table(statement.table))
         of_source = {n: given.pop(n) for n in _OF_SOURCE if n in given}

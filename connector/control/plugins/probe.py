@@ -53,7 +53,7 @@ from headrace.plugins.records.record import readable
 
 PREVIEW_SECONDS_MAX: Final = 20.0
 REDRIVE_SECONDS_MAX: Final = 15.0
-KEPT_SECONDS: Final = 60.0  # A kept process ends after so long without a question.
+KEPT_SECONDS: Final = 60.0  # A kept process ends after this time without a question.
 CHANGE_CHARS_MAX: Final = 64 * 1024  # The rest of a change is not shown.
 
 Question = Mapping[str, Any]  # Any: JSON.

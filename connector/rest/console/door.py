@@ -49,7 +49,7 @@ from headrace.plugins import ConfigError, HeadraceError
 if TYPE_CHECKING:
     from headrace.connector.rest.console.samples import Samples
 
-STATE_SECONDS: Final = 5.0  # A state is shown for so long before the next read.
+STATE_SECONDS: Final = 5.0  # How long a state is shown before the next read.
 WAIT_SECONDS: Final = 2.0  # How long a page waits for a newer state than the last one.
 ERRORS_MAX: Final = 5
 JOBS_MAX: Final = 20
@@ -170,7 +170,7 @@ class ConsoleDoor:
                 return self._shown("statements", {**document, "confirm": self._mark(text)})
             found = await self._doorway.execute(statement)
             if not is_question(statement):
-                self._state = None  # So that a user sees the own change.
+                self._state = None  # So that users see their changes.
                 self.streams.wake()
         except HeadraceError as error:
             status = _status(error)

@@ -308,7 +308,7 @@ class LeaseHolder:
         return target
 
     def admit(self, split: str) -> None:
-        """Allow to claim a failed split again."""
+        """Allow a failed split to be claimed again."""
         self._barred.pop(split, None)
 
     def leave(self, split: str) -> bool:

@@ -385,7 +385,7 @@ class Heads:
     # Copies of states that a sink keeps.
 
     def copied(self, split: str) -> Copied:
-        """Return the facts about the copy of a split's state."""
+        """Return what a head is a copy of, and how often a command set its position."""
         known = self.read([split]).get(split)
         return Copied(known.head.kept_in, known.head.moved) if known else Copied("", 0)
 

@@ -63,7 +63,7 @@ from headrace.plugins.stores.kept_modes import KeptModes, last_kept
 from headrace.plugins.stores.key_values import Change, Entry, Key, KeyValues
 
 TRIES_MAX: Final = 10  # For rows that another process replaces meanwhile.
-WORKER_MS: Final = 24 * 3_600_000  # A worker that vanished is listed for so long.
+WORKER_MS: Final = 24 * 3_600_000  # How long a vanished worker is listed.
 
 
 class Store:
