@@ -1,4 +1,4 @@
-"""A column in Arrow's layout that grows value by value: nulls, numbers, strings, lists and structs.
+"""A column in Arrow's layout that grows by values: nulls, numbers, strings, lists, structs.
 
 Separate from `value_columns`, which reads CQL values. For one thread.
 """
@@ -33,7 +33,7 @@ _STORED = {
 
 
 class ArrowColumn:
-    """Values of one type in sequence. The code that creates it sets its `children`."""
+    """Consecutive values of one type. The code that creates it sets its `children`."""
 
     def __init__(self, kind: ColumnType | None) -> None:
         """Start empty; without *kind* all values are discarded."""
@@ -47,7 +47,7 @@ class ArrowColumn:
         self.room = _ROWS_FIRST
         self.values_room = self.size = 0
         self.count = 0
-        self.owners = (bytearray(), bytearray(), bytearray())  # Of `valid`, `offsets`, `values`.
+        self.owners = (bytearray(), bytearray(), bytearray())  # `valid`, `offsets`, `values`.
         self.begin()
 
     def begin(self) -> None:
@@ -82,7 +82,7 @@ class ArrowColumn:
         self.values_room = len(made[2])
 
     def buffers(self) -> ColumnBuffers:
-        """Return what was written; it does not change afterwards."""
+        """Return the content; it does not change afterwards."""
         kind = self.type
         assert isinstance(kind, ColumnType)  # noqa: S101 (only called for columns)
         valid, offsets, values = (memoryview(each) for each in self.owners)
@@ -121,7 +121,7 @@ class ArrowColumn:
         return self._end()
 
     def finish(self) -> int:
-        """Append a value whose parts, fields or elements of a list, are written; returns 0."""
+        """Append a value whose parts, fields or list elements, are written; returns 0."""
         if self.stored == _NOT:
             return 0
         if self.count == self.room:
@@ -166,7 +166,7 @@ class ArrowColumn:
         return self.finish()
 
     def constant(self, content: bytes) -> int:
-        """Append text or bytes as they are; returns 0."""
+        """Append text or bytes unchanged; returns 0."""
         self._reserve(len(content))
         self.size = ops.put_bytes(self.values, self.size, content)
         return self.finish()

@@ -1,9 +1,9 @@
 """Maps CQL types to the types of columns for bulk work. Pure.
 
-Types without a column type of their own: uuid, timeuuid and inet are text, time is nanoseconds of
-the day, duration a struct of months, days and nanoseconds, a vector a list, a tuple a struct of
-`_1`, `_2` and so on; an unknown type is bytes. Columns that are written cell by cell have the type
-of frozen ones.
+Types without their own column type: uuid, timeuuid and inet are text, time is nanoseconds of the
+day, duration a struct of months, days and nanoseconds, a vector a list, a tuple a struct of `_1`,
+`_2` and so on; an unknown type is bytes. Columns that are written cell by cell have the type of
+frozen ones.
 """
 
 from collections.abc import Iterable
@@ -72,7 +72,7 @@ def table_type(table: TableSchema) -> TableType:
     """Return the types of the changes of *table*; dropped columns are left out.
 
     Raises:
-        ConfigError: it holds counters, whose totals no change has.
+        ConfigError: the table has counters, whose totals are not in changes.
 
     """
     if table.is_counter:

@@ -1,7 +1,7 @@
-"""Makes typed columns of Avro values of `avro_objects`: messages, and rows of a table.
+"""Makes typed columns from Avro values of `avro_objects`: messages, and rows of a table.
 
-Each value is converted to what Arrow accepts. What Avro cannot express is lost: inside a value a
-null, a missing field and an empty value are all null. Pure.
+Each value is converted to a form that Arrow accepts. Information that Avro cannot express is lost:
+inside a value a null, a missing field and an empty value are all null. Pure.
 """
 
 import struct
@@ -28,7 +28,7 @@ from headrace.sources.cassandra.schema.ddl import parse_schema
 from headrace.sources.cassandra.schema.tables import ColumnSchema, TableSchema
 from headrace.sources.cassandra.schema.types import CqlType
 
-# Any: what an Avro type has for a value, and what Arrow takes for it.
+# Any: a value of an Avro type, or one that Arrow accepts.
 Given = Any
 _Reader = Callable[[Given], Given]
 
@@ -43,11 +43,11 @@ _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def table_of(text: str, name: str) -> TableSchema:
-    """Return the table *name* of its canonical text, which has all but its id and options."""
+    """Return the table *name* of its canonical text, which has everything except id and options."""
     joined = "AND" if text.endswith(_ORDERED) else "WITH"
     whole = text.removesuffix(";\n")
     table = parse_schema(f"{whole} {joined} ID = {_NO_ID};").table(name)
-    assert table is not None  # noqa: S101 (its text says so)
+    assert table is not None  # noqa: S101 (it is in its text)
     return table
 
 
@@ -85,7 +85,7 @@ class _Payload:
     """Reads changes of one version of a table."""
 
     def __init__(self, table: TableSchema, target: TableType) -> None:
-        self._misfit = False  # Whether a value that was read does not fit its column.
+        self._misfit = False  # Whether a value read does not fit its column.
         columns = payload_columns(table)
         names = avro_names(tuple(column.name for column in columns))
         self._columns = dict(zip(names, columns, strict=True))
@@ -281,7 +281,7 @@ def _raw(cql_type: CqlType, given: Given) -> bytes | None:
 
 
 def encoded(cql_type: CqlType, given: Given) -> bytes:
-    """Return the bytes that `decode` in the form `AVRO` turns into *given*."""
+    """Return the bytes that `decode` in the form `AVRO` converts to *given*."""
     if cql_type.is_udt:
         names = avro_names(tuple(name for name, _ in cql_type.fields))
         types = [inner for _, inner in cql_type.fields]
@@ -304,7 +304,7 @@ def encoded(cql_type: CqlType, given: Given) -> bytes:
 
 
 def _counted(parts: Iterable[tuple[CqlType, Given]]) -> bytes:
-    """Return each part after its length."""
+    """Return each part, preceded by its length."""
     made = (_raw(cql_type, given) for cql_type, given in parts)
     return b"".join(_NULL if raw is None else _LENGTH.pack(len(raw)) + raw for raw in made)
 

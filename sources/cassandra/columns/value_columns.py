@@ -1,7 +1,7 @@
 """A typed column in Arrow's layout, written directly from the bytes of CQL values.
 
-Separate from `writer`, which knows rows. One growing buffer per column, no Python object per
-value but for decimals, varints, durations and addresses. For one thread.
+Separate from `writer`, which handles rows. One growing buffer per column, no Python object per
+value except for decimals, varints, durations and addresses. For one thread.
 """
 
 from array import array
@@ -32,7 +32,7 @@ _WORD_BYTES = 8
 _SCALE_BYTES = 4  # Before the bytes of a decimal.
 _POWERS_MAX = 18  # The scale of decimal columns.
 
-# How a value is written.
+# The way to write a value.
 _NOWHERE, _UNFIT, _ONE, _TWO, _FOUR, _EIGHT, _DAYS, _MOMENT, _BIT, _RAW = range(10)
 _ASCII, _UTF8, _UUID, _INET, _NUMBER, _DURATION, _ITEMS, _VECTOR, _PARTS = range(10, 19)
 _CODES = {
@@ -63,7 +63,7 @@ _CODES = {
 
 
 class ValueColumn(ArrowColumn):
-    """Values of one type in sequence; `value` returns 1 for a value that does not fit."""
+    """Consecutive values of one type; `value` returns 1 for a value that does not fit."""
 
     def __init__(self, kind: ColumnType | None) -> None:
         """Start empty; without *kind* all values are discarded."""
@@ -78,7 +78,7 @@ class ValueColumn(ArrowColumn):
         self.element_bytes = -1
         self.items = 0
         self.cql_type: CqlType | None = None
-        self.order: list[ValueColumn] = []  # By the position of a part: its child column.
+        self.order: list[ValueColumn] = []  # The child column of each part, by position.
         self.absent: list[ValueColumn] = []
         self.scratch = memoryview(bytearray(constants.COLUMN_BYTES))
 
@@ -174,7 +174,7 @@ class ValueColumn(ArrowColumn):
         if code == _UUID:
             self._sized(length, 16)
             self._reserve(_UUID_CHARS)
-            # As Avro has it: a byte of length before it.
+            # In Avro's form: preceded by a length byte.
             ops.put_value(self.scratch, 0, constants.AVRO_UUID, self.buf, start, 16)
             ops.copy(self.values, self.size, self.scratch, 1, 1 + _UUID_CHARS)
             self.size += _UUID_CHARS
@@ -346,9 +346,7 @@ class ValueColumn(ArrowColumn):
                 first = self.buf[at]
                 extra = ops.vint_extra(first)
                 size = first & (0xFF >> extra)
-                if (
-                    extra > _LENGTH_EXTRA_MAX or at + extra >= end
-                ):  # More is beyond what a value may be.
+                if extra > _LENGTH_EXTRA_MAX or at + extra >= end:  # Larger than any value.
                     self._bad(length)
                 for i in range(extra):
                     size = size << 8 | self.buf[at + 1 + i]
@@ -401,5 +399,5 @@ class ValueColumn(ArrowColumn):
 
 
 def _signed64(word: int) -> int:
-    # The same in C and in Python: a 64-bit pattern read as signed.
+    # The same in C and in Python: a 64-bit pattern interpreted as signed.
     return -1 - (_MASK - word) if word >> 63 else word

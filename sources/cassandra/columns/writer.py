@@ -1,7 +1,7 @@
 """Writes agreed mutations as Arrow columns: their messages, and one table's typed values.
 
 The transcoder reads the rows of the mutations and passes them on; values go into `ValueColumn`s,
-and no object is made for a message. For one thread.
+and no object is made per message. For one thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ from headrace.sources.cassandra.schema.types import CqlType
 
 
 class TypedColumns:
-    """The columns of one table's changes, and of what their values do not say."""
+    """The columns of one table's changes, and of facts besides their values."""
 
     def __init__(self, target: TableType) -> None:
         """Start without changes."""
@@ -76,7 +76,7 @@ class TypedColumns:
                 value.bind(column.type)
 
     def changes(self, facts: Facts, encoded: EncodedRecords | None) -> TypedChanges:
-        """Return what was written, in memory that is not changed afterwards, and start over."""
+        """Return the content, in memory that does not change afterwards, and start over."""
         made = TypedChanges(
             self.row.buffers(),
             self.cells.buffers(),
@@ -105,7 +105,7 @@ class MessageColumns(MessageOutput):
     """Encodes agreed mutations; all keys are adjacent in memory, and all values."""
 
     def __init__(self, epochs: EpochSource, changes: ChangeOutput | None = None) -> None:
-        """Encode each mutation with what *epochs* gives for its epoch; see `Transcoder`."""
+        """Encode each mutation with the plans of its epoch, from *epochs*; see `Transcoder`."""
         self.transcoder = Transcoder(epochs, self, changes)
         self.keys = ValueColumn(ColumnType(ColumnKind.BYTES))
         self.values = ValueColumn(ColumnType(ColumnKind.BYTES))
@@ -148,7 +148,7 @@ class ColumnWriter(ChangeOutput):
         *,
         with_messages: bool,
     ) -> None:
-        """Write columns of *target*; *tables_of* gives an epoch's tables in the order of plans."""
+        """Write columns of *target*; *tables_of* returns an epoch's tables in plan order."""
         self.messages = MessageColumns(epochs, self)
         self.reader = self.messages.transcoder.reader
         self.tables_of = tables_of
@@ -162,7 +162,7 @@ class ColumnWriter(ChangeOutput):
         self.cell_column = self.typed.cell
 
     def columns(self, agreed: AgreedMutations, nodes: Sequence[str]) -> EncodedRecords:
-        """Write every change of the table; as messages too, or else only what was quarantined."""
+        """Write every change of the table. Return the messages, or only the quarantined changes."""
         typed = self.typed
         typed.truncate(0)
         for column in (typed.row, typed.cells, typed.bounds):
@@ -352,7 +352,7 @@ class ColumnWriter(ChangeOutput):
             at += constants.WIDTH
         return constants.NOWHERE
 
-    # ---- what values do not say ----
+    # ---- facts besides values ----
 
     def _write_cells(self, plan: TablePlan, timestamp: int, ttl: int, expires: int) -> None:
         for i in range(self.reader.column_count):
@@ -396,7 +396,7 @@ class ColumnWriter(ChangeOutput):
         expires: int,
         deleted: int,
     ) -> None:
-        """Write what the value of a cell, or the row (*column* -1), does not say."""
+        """Write the facts about a cell, or the row (*column* -1), besides its value."""
         parts = self.cell_column.children
         name = parts[0]
         element = parts[1]
