@@ -1,1 +1,1 @@
-"""Serves logs to readers on other machines, and reads what such an agent serves."""
+"""Serves logs to readers on other machines, and reads the logs that such an agent serves."""

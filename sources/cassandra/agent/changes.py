@@ -1,6 +1,6 @@
-"""Lets requests to an agent wait until its log is listed as something else.
+"""Makes requests to an agent wait until the listing of its log changes.
 
-For the thread of the event loop; a log is listed on another one.
+For the thread of the event loop; the log is listed on another one.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ import msgspec
 from headrace.sources.cassandra.logs.directory import LogDirectory, SegmentInfo
 from headrace.sources.cassandra.logs.folder_watch import Inotify
 
-UNTOLD_SECONDS: Final = 0.01  # Between two listings where no event tells.
+UNTOLD_SECONDS: Final = 0.01  # Between two listings without events.
 
 
 class Changes:
-    """See the module. `note` is called on the thread that lists the log."""
+    """The waiting requests of one agent. `note` is called on the thread that lists the log."""
 
     def __init__(self, log: LogDirectory, inotify: Inotify) -> None:
         """Watch nothing yet; *inotify* watches the log's directories."""
@@ -33,7 +33,7 @@ class Changes:
         self._is_over = False
 
     def note(self, listed: Sequence[SegmentInfo]) -> str:
-        """Note what is listed now; return its mark: the same as long as that says the same."""
+        """Note the current listing. Return its mark, which changes with its content."""
         if listed is not self._listed or not self._mark:
             said = msgspec.json.encode(list(listed))
             mark = f'"{hashlib.blake2b(said, digest_size=12).hexdigest()}"'
@@ -46,7 +46,7 @@ class Changes:
         return self._mark
 
     async def wait(self, seen: str, seconds: float, now: Callable[[], Awaitable[str]]) -> str:
-        """Return the mark that *now* gives when it is not *seen*, or after *seconds*."""
+        """Return the mark from *now* when it differs from *seen*, or after *seconds*."""
         self._loop = loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while True:
@@ -61,7 +61,7 @@ class Changes:
         descriptor = self._inotify.descriptor
         if not self._log.tells or descriptor is None:
             seconds = min(seconds, UNTOLD_SECONDS)
-        elif self._watched != descriptor:  # What came meanwhile makes it readable at once.
+        elif self._watched != descriptor:  # Earlier events make it readable at once.
             self._watched = descriptor
             asyncio.get_running_loop().add_reader(descriptor, self._wake)
         with contextlib.suppress(TimeoutError):
@@ -69,7 +69,7 @@ class Changes:
                 await self._woken.wait()
 
     def _wake(self) -> None:
-        self._unwatch()  # Until the events are taken, which is done where the log is listed.
+        self._unwatch()  # Until the events are read, on the thread that lists the log.
         self._woken.set()
         self._woken = asyncio.Event()
 
@@ -79,6 +79,6 @@ class Changes:
         self._watched = None
 
     def end(self) -> None:
-        """Let nothing wait any more."""
+        """End all waiting."""
         self._is_over = True
         self._wake()

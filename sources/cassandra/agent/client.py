@@ -1,7 +1,7 @@
 """A node's log on another machine: its segments come from the node's agent, over HTTP.
 
-The same promises as a directory: what was opened stays the same file, or says that it is not.
-Blocking network I/O with time-outs; for one thread.
+The guarantees are those of a directory: an opened segment stays the same file, or an error reports
+that it is not. Blocking network I/O with time-outs; for one thread.
 """
 
 import contextlib
@@ -64,33 +64,33 @@ from headrace.sources.cassandra.state.cdc_state import Marker
 T = TypeVar("T")
 _Narrowed = tuple[frozenset[bytes], frozenset[bytes] | None, Arcs]
 
-PAUSE_MS: Final = (1_000, 30_000)  # After a failure: the first, and the longest.
-AHEAD_BYTES: Final = 1024 * 1024  # Of a final segment that are fetched at once.
-MADE_BYTES_MAX: Final = 128 * 1024 * 1024  # Of plain segments, ahead in all logs of a job.
-_WANTED_BYTES: Final = 4 * 1024 * 1024  # Of a plain segment in one answer, about.
+PAUSE_MS: Final = (1_000, 30_000)  # After a failure: the first pause, and the longest.
+AHEAD_BYTES: Final = 1024 * 1024  # Of a final segment, fetched at once.
+MADE_BYTES_MAX: Final = 128 * 1024 * 1024  # Of plain segments, read ahead in all logs of a job.
+_WANTED_BYTES: Final = 4 * 1024 * 1024  # Of a plain segment in one response, about.
 _SPAN_BYTES_MIN: Final = 256 * 1024
 _TOKENS: Final = 1 << 64
-START_BYTES: Final = 4 * 1024  # More than a plain segment's header has.
-ENTRIES_BYTES_MIN: Final = 1024  # A shorter read wants a header or a marker.
-_LINES_BYTES: Final = 120  # Of a request and its answer, besides what is counted one by one.
+START_BYTES: Final = 4 * 1024  # More than the header of a plain segment.
+ENTRIES_BYTES_MIN: Final = 1024  # A shorter read is for a header or a marker.
+_LINES_BYTES: Final = 120  # Of a request and its response, besides the parts that are counted.
 _OK, _PART, _GONE, _CHANGED, _BEHIND = 200, 206, 404, 412, 416
 _REFUSED: Final = (401, 403)
 
 
 class AgentRefusedError(MissingRequirementError):
-    """The agent of a node does not let us in, or is none."""
+    """The agent of a node rejects our access, or is not an agent."""
 
     code = "agent_refused"
 
 
 class AgentVersionError(AgentRefusedError):
-    """The agent of a node has another version of the protocol, or is none."""
+    """The agent of a node has another version of the protocol, or is not an agent."""
 
     code = VERSION_CODE
 
 
 class Answer(NamedTuple):
-    """What an agent answered."""
+    """The response of an agent."""
 
     status: int
     content: bytes
@@ -98,17 +98,17 @@ class Answer(NamedTuple):
 
 
 class _InOnePiece(http.client.HTTPConnection):
-    """Sends the head and the body of a request together: half the packets."""
+    """Sends the head and the body of a request together, in half the packets."""
 
     _waiting = b""
 
     def send(self, data: object) -> None:
-        """Keep what is sent until `flush`."""
-        assert isinstance(data, bytes)  # noqa: S101 (we send nothing else)
+        """Keep data until `flush`."""
+        assert isinstance(data, bytes)  # noqa: S101 (we send only bytes)
         self._waiting += data
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send the kept data."""
         waiting, self._waiting = self._waiting, b""
         super().send(waiting)
 
@@ -118,13 +118,13 @@ class _InOnePieceOverTls(_InOnePiece, http.client.HTTPSConnection):
 
 
 class Agent:
-    """One connection to an agent. After a failure it is not tried again for a while.
+    """One connection to an agent. After a failure it is not retried for a while.
 
     `crossed_bytes` counts bodies and headers in both directions, before TLS.
     """
 
     def __init__(self, url: str, access: AgentAccess, now_ms: Callable[[], int]) -> None:
-        """Connect to nothing yet; *now_ms* is a clock that never goes back."""
+        """Connect to nothing yet; *now_ms* is a monotonic clock."""
         self.url = url.rstrip("/")
         self.now_ms = now_ms
         self._access = access
@@ -137,11 +137,11 @@ class Agent:
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Return an answer.
+        """Send a request and return the response.
 
         Raises:
-            AgentUnavailableError: there is none, or one that asks to come again.
-            AgentRefusedError: we are not let in.
+            AgentUnavailableError: there is no response, or one that asks to retry later.
+            AgentRefusedError: our access is rejected.
 
         """
         if self._why is not None and self.now_ms() < self._not_before_ms:
@@ -161,12 +161,12 @@ class Agent:
         return answer
 
     def ask_for(self, kind: type[T], method: str, path: str, body: object = None) -> T:
-        """Return an answer's document. Raises as `ask`."""
+        """Send a request and return the document in the response. Raises as `ask`."""
         content = b"" if body is None else msgspec.json.encode(body)
         return self.document(kind, self.ask(method, path, content))
 
     def document(self, kind: type[T], answered: Answer) -> T:
-        """Return the document that was answered. Raises AgentRefusedError for an error."""
+        """Return the document in a response. Raises AgentRefusedError for an error."""
         status, answer, _ = answered
         try:
             if status == _OK:
@@ -180,7 +180,7 @@ class Agent:
         raise AgentRefusedError(_refusal(answer), place=self.url, hint="is it an agent's URL?")
 
     def close(self) -> None:
-        """Close the connection; the next question opens another."""
+        """Close the connection; the next request opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -196,7 +196,7 @@ class Agent:
             content = response.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException):
             self.close()
-            if was_open:  # An agent closes what is idle for long.
+            if was_open:  # An agent closes idle connections.
                 return self._exchange(method, path, body, headers)
             raise
         came = dict(response.headers)
@@ -240,10 +240,10 @@ class Agent:
 
 
 class RemoteSegment:
-    """An open segment. Of a final one some is fetched ahead; of a plain one, by entries."""
+    """An open segment. A final one is read ahead in part; a plain one, by entries."""
 
     def __init__(self, log: "RemoteLog", segment: SegmentInfo) -> None:
-        """Learn which file it is, and whether it is plain.
+        """Determine its file, and whether it is plain.
 
         Raises:
             FileNotFoundError: it has vanished.
@@ -256,7 +256,7 @@ class RemoteSegment:
         self._mark = ""
         self._ahead: bytes | memoryview = b""
         self._ahead_at = 0
-        self._end: int | None = None  # Of a final one, once it was seen.
+        self._end: int | None = None  # Of a final segment, once known.
         self._remade: RemadeEntries | None = None
         self.bytes_read = 0
         self._messaging = self._plain_messaging(self._fetch(0, START_BYTES))
@@ -264,17 +264,17 @@ class RemoteSegment:
 
     @staticmethod
     def _plain_messaging(start: bytes) -> int | None:
-        """Return the messaging version of a plain segment; None of any other one."""
+        """Return the messaging version of a plain segment; None for any other one."""
         try:
             described = parse_descriptor(start, place="")
-        except SegmentError:  # Or one with a very long header: its framer will see.
+        except SegmentError:  # Or one with a very long header: its framer will report it.
             return None
         return described.messaging if described.wrapping is None else None
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Read file bytes at *offset* and return how many came; 0 is the end of the file.
+        """Read file bytes at *offset*. Return their number; 0 at the end of the file.
 
-        Of a plain segment, entries that were not asked for have other bytes of the same length.
+        In a plain segment, entries that were not requested have other bytes of the same length.
         """
         if self._end is not None and offset >= self._end:
             return 0
@@ -293,11 +293,11 @@ class RemoteSegment:
         return len(content)
 
     def forget(self) -> None:
-        """Forget what was fetched."""
+        """Drop the data read ahead."""
         self._ahead = b""
 
     def close(self) -> None:
-        """Forget what was fetched."""
+        """Drop the data read ahead."""
         self.forget()
 
     def _keep(self, content: bytes | memoryview, offset: int) -> None:
@@ -312,7 +312,7 @@ class RemoteSegment:
 
     @property
     def supply(self) -> Supply | None:
-        """See `SegmentBytes`: of a plain segment, if all logs read ahead less than is kept."""
+        """See `SegmentBytes`: for a plain segment, while the logs' data read ahead is kept."""
         return self._supply if self.by_entries and self._log.is_kept else None
 
     def _supply(self, framer: Framer, offset: int) -> None:
@@ -324,7 +324,7 @@ class RemoteSegment:
             self._remade.supply(framer)
 
     def _entries(self, offset: int, wanted: int) -> None:
-        """Get the segment from *offset* on, by its entries; nothing at its end."""
+        """Fetch the segment from *offset* on, by its entries; nothing at its end."""
         log, messaging = self._log, self._messaging or 0
         self.forget()
         asked = log.asked(offset, wanted, is_first=self._remade is None)
@@ -381,38 +381,38 @@ class RemoteSegment:
 
 
 class RemoteLog:
-    """The log of a node as its agent serves it; see `LogDirectory`."""
+    """The log of a node, served by its agent; see `LogDirectory`."""
 
     def __init__(self, agent: Agent, exchange: Exchange | None = None) -> None:
-        """Ask nothing yet; logs of one job share an *exchange*."""
+        """Send no request yet; the logs of one job share an *exchange*."""
         self.agent = agent
         self.exchange = exchange or Exchange()
         self.exchange.readers += 1
-        self._number = self.exchange.readers  # Of the logs that share it, from 1 on.
+        self._number = self.exchange.readers  # Among the logs that share it, from 1 on.
         self.manifest = Manifest()
-        self.listing = Listing([])  # What was listed last.
+        self.listing = Listing([])  # The last listing.
         self.listed: Sequence[SegmentInfo] | None = None
         """The same, with our numbers for the segments."""
         self.is_reported: bool | None = None
         """Whether the agent can tell when there is more: one that is older cannot."""
         self._following: Following | None = None
-        self._numbers: object = None  # Those of the manifest when it was listed.
+        self._numbers: object = None  # The numbers of the manifest at the last listing.
         self._narrowed: _Narrowed = (frozenset(), None, ())
-        self._span = _WANTED_BYTES  # What is asked for at once: the more, the less is wanted of it.
+        self._span = _WANTED_BYTES  # The size of a request: larger if less of it is needed.
         self._opened: RemoteSegment | None = None
         self._until: tuple[int, int] | None = None
         self._listed: dict[str, Listed] = {}
 
     def check(self) -> None:
-        """Make sure that the agent answers; what it lists is listed. Raises as `segments`."""
+        """Check that the agent answers, and list the segments. Raises as `segments`."""
         self.segments()
 
     def end_at(self, segment_id: int, offset: int) -> None:
-        """List nothing behind this place."""
+        """List no segments after this place."""
         self._until, self.listed = (segment_id, offset), None
 
     def follow(self, descriptors: Descriptors | None) -> None:
-        """Have the agent tell from now on when there is more, by *descriptors*; None: no more."""
+        """Make the agent report more data from now on, by *descriptors*; None stops that."""
         if (descriptors is None) is not (self._following is None):
             self._leave()
             if descriptors is not None:
@@ -424,13 +424,13 @@ class RemoteLog:
             self._following = None
 
     def is_written(self) -> bool:
-        """Return whether the agent has reported more than was listed last."""
+        """Return whether the agent has reported a change since the last listing."""
         return self._following is not None and self._following.hear()
 
     def segments(self) -> Sequence[SegmentInfo]:
-        """Return the segments that hold CDC data now, by ascending number.
+        """Return the segments with CDC data now, by ascending number.
 
-        We determine their generations: an agent may forget. Raises as `Agent.ask`.
+        The reader determines their generations: an agent may forget them. Raises as `Agent.ask`.
         """
         is_new, stored = self._is_relisted(), self.manifest.stored
         if self.listed is not None and not is_new and self._numbers is stored:
@@ -456,7 +456,7 @@ class RemoteLog:
         return self.listed
 
     def _is_relisted(self) -> bool:
-        """List the segments, unless the agent would report more; return whether it was done."""
+        """List the segments, unless the agent would report more. Return whether it did."""
         following = self._following
         if following is not None:
             following.hear()
@@ -475,7 +475,7 @@ class RemoteLog:
         return True
 
     def close(self) -> None:
-        """Close the connections; the next question opens another."""
+        """Close the connections; the next request opens another."""
         self._leave()
         self.agent.close()
 
@@ -490,7 +490,7 @@ class RemoteLog:
         return following is not None and not following.hear() and following.is_waiting
 
     def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
-        """Ask for no more than this from now on; see `LogReader.narrow`."""
+        """Request only these entries from now on; see `LogReader.narrow`."""
         narrowed = frozenset(passed), frozenset(kept), tuple(arcs)
         tokens = sum(last - first + 1 for first, last in arcs) or _TOKENS
         self._span = min(_WANTED_BYTES * _TOKENS // tokens, SPAN_BYTES_MAX)
@@ -502,22 +502,22 @@ class RemoteLog:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the exchange keeps what all logs read ahead, until it is read."""
+        """Whether the exchange keeps the data that all logs read ahead, until it is read."""
         return self._wanted() * self.exchange.readers <= self.exchange.bytes_max
 
     def _wanted(self) -> int:
-        """Return about how many bytes of mutations are in an answer, at most."""
+        """Return the size of mutations in a response, about, at most."""
         return min(_WANTED_BYTES, max(_SPAN_BYTES_MIN, MADE_BYTES_MAX // self.exchange.readers))
 
     def asked(self, begin: int, count: int, *, is_first: bool) -> Entries:
-        """Return what is asked of a segment from *begin* on, of *count* bytes at least.
+        """Return the request for a segment from *begin* on, of at least *count* bytes.
 
         Which log is asked first for a mutation, and so sends its bytes, changes from span to span:
         each log's *first* span in a segment has another length.
         """
         passed, kept, arcs = self._narrowed
         exchange = self.exchange
-        full = exchange.readers < 2  # noqa: PLR2004 (then no replica sends it again)
+        full = exchange.readers < 2  # noqa: PLR2004 (then no replica repeats it)
         most = min(self._span, max(_SPAN_BYTES_MIN, MADE_BYTES_MAX // exchange.readers))
         if is_first:
             most = max(_SPAN_BYTES_MIN, most * self._number // exchange.readers)
@@ -525,7 +525,7 @@ class RemoteLog:
         return Entries(begin, count, exchange.key, full, list(arcs), passed, kept)
 
     def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
-        """Return the mutation whose entry ends there. Raises as `Agent.ask`."""
+        """Return the mutation whose entry ends at *position*. Raises as `Agent.ask`."""
         known = self.exchange.at(self.agent.url, segment_id, position)
         if known is not None:
             return known
@@ -536,7 +536,7 @@ class RemoteLog:
         return Rescued(answer.content, int(answer.headers.get(MESSAGING_HEADER, "0")))
 
     def size_of(self, segment: SegmentInfo) -> int:
-        """Return the bytes of a segment's file when it was listed; 0 where there is none."""
+        """Return the size of a segment's file when it was listed; 0 if it did not exist."""
         listed = self._listed.get(segment.name)
         return listed.bytes if listed else 0
 
@@ -547,10 +547,10 @@ class RemoteLog:
 
 
 class RemoteHold:
-    """One job's needs, kept by the node's agent, which alone deletes; see `Hold`."""
+    """One job's needs, stored by the node's agent, which alone deletes segments; see `Hold`."""
 
     def __init__(self, agent: Agent, job: str, store: str) -> None:
-        """Ask nothing yet; *store* is the job's `store_mark`."""
+        """Send no request yet; *store* is the job's `store_mark`."""
         self._agent = agent
         self._job = job
         self._store = store
@@ -558,9 +558,9 @@ class RemoteHold:
         self._splits: list[str] = []
 
     def register_all(self, splits: Iterable[str]) -> None:
-        """Let every split of the job that left no note yet need everything.
+        """Write a pin that needs everything for each split of the job that has none yet.
 
-        An agent that does not answer gets it when it does: until then it keeps what it kept.
+        An unavailable agent gets it later: until then it keeps what it kept.
         """
         self._splits = list(splits)
         with contextlib.suppress(AgentUnavailableError):
@@ -569,10 +569,10 @@ class RemoteHold:
     def register(
         self, split: str, marker: Marker, pending: pins.Pending, listed: Stored = ()
     ) -> None:
-        """Note what *split* needs from now on; see `Hold.register`.
+        """Pin what *split* needs from now on; see `Hold.register`.
 
-        An agent that does not answer gets it with what the split needs later. It gets all splits
-        each time: if the node was set up again, their notes were removed (I5).
+        An unavailable agent gets it with the split's later needs. It gets all splits each time: if
+        the node was set up again, their pins were removed (I5).
         """
         noted = pins.Need.of(self._job, split, marker, pending, listed)
         if self._noted.get(split) == noted.says():
@@ -588,7 +588,7 @@ class RemoteHold:
             self._noted[split] = noted.says()
 
     def withdraw(self, splits: Iterable[str]) -> None:
-        """Need nothing any more; an agent that does not answer keeps its segments."""
+        """Remove the pins of *splits*; an unavailable agent keeps its segments."""
         gone = list(splits)
         self._splits = [split for split in self._splits if split not in gone]
         with contextlib.suppress(AgentUnavailableError):
@@ -602,14 +602,14 @@ class RemoteHold:
             self._agent.ask_for(dict, "POST", NEEDS_PATH, self._needs(self._splits))
 
     def dispose(self) -> int:
-        """Return 0: the agent disposes of segments when it learns of needs."""
+        """Return 0: the agent disposes of segments when it receives needs."""
         return 0
 
     def tick(self) -> None:
-        """Nothing: the agent looks after its files."""
+        """Do nothing: the agent maintains its files."""
 
     def figures(self) -> HoldFigures:
-        """Return how much the agent holds, and how much more it can. Raises as `Agent.ask`."""
+        """Return the held and the remaining space of the agent. Raises as `Agent.ask`."""
         return self._agent.ask_for(HoldFigures, "GET", HOLD_PATH)
 
 

@@ -28,11 +28,11 @@ from headrace.sources.cassandra.logs.folder_watch import FolderWatch, Inotify
 from headrace.sources.cassandra.retention.disposal import Disposal, SegmentRetention
 from headrace.sources.cassandra.retention.hold import HoldOptions
 
-NICE: Final = 10  # The node's own threads go first.
+NICE: Final = 10  # The node's own threads have priority.
 STOP_SECONDS_MAX: Final = 5.0
 _ARCHIVE: Final = "archive:"
-# Python and the C library have no function for it: its number on each kind of machine, and what it
-# takes. Threads that are started later inherit the class.
+# Python and the C library have no function for it: its system call number per machine type, and its
+# arguments. Threads that are started later inherit the class.
 _IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30}
 _THIS_PROCESS: Final = 1
 _IDLE_CLASS: Final = 3 << 13
@@ -88,14 +88,14 @@ class AgentConfig(HoldOptions):
 
     @property
     def disposal_of(self) -> Disposal:
-        """What becomes of segments."""
+        """The disposal of segments."""
         said = self.disposal or ("keep" if self.hold is None else "delete")
         if said.startswith(_ARCHIVE):
             return self.disposing(Path(said.removeprefix(_ARCHIVE)))
         return Disposal() if said == "keep" else self.disposing()
 
     def __post_init__(self) -> None:
-        """Check what one option's type cannot say."""
+        """Check the options beyond their types."""
         problems = []
         host, _, port = self.listen.rpartition(":")
         if not host or not port.isdigit():
@@ -114,7 +114,7 @@ class AgentConfig(HoldOptions):
             raise ConfigError(problems)
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return the server's side of TLS, if it is wanted. Raises ConfigError."""
+        """Return the server's TLS context, if configured. Raises ConfigError."""
         if self.tls_certificate is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -170,7 +170,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def go_behind() -> None:
-    """Let the node's own threads go first, on its processors and, where Linux can, on its disk."""
+    """Lower our priority below the node's threads, for CPU and, on Linux, for the disk."""
     os.nice(NICE)
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None and platform.system() == "Linux":
@@ -178,7 +178,7 @@ def go_behind() -> None:
 
 
 def server_of(config: AgentConfig) -> AgentServer:
-    """Return the server, after a look at its directory.
+    """Return the server, after checking its directory.
 
     Raises:
         MissingRequirementError: the directory cannot be read, or not written for `disposal`.

@@ -1,8 +1,8 @@
-"""Mutations from the logs of other machines, kept so that replicas send each only once.
+"""Mutations from the logs of other machines, cached so that only one replica sends each.
 
-The first replica that logs a mutation sends its bytes, the others a digest. Bounded in bytes and in
-number: what is forgotten too early is fetched again. For one thread. Separate so that it can be
-compiled.
+The first replica with a mutation sends its bytes, the others a digest. Limited in bytes and in
+number: a mutation that was dropped too early is fetched again. For one thread. Separate so that it
+can be compiled.
 """
 
 import os
@@ -17,10 +17,10 @@ from headrace.sources.cassandra.native.growable import Block
 BYTES_MAX = 32 * 1024 * 1024
 FILLER_BYTES = 32 * 1024  # Of one entry, so that it fits into a window.
 _FILLER = b"\0\1" + bytes(6) + b"\x30" + bytes(9)  # Flags, updates, a name-based id.
-KNOWN_MAX = 128 * 1024  # Of mutations: a power of two.
-PLACES_MAX = 1024 * 1024  # Of mutations in stretches: 16 bytes each.
-# A record: the halves of a digest, the number of the one before it whose digest is similar, where
-# its mutation begins among all bytes that were ever kept, and its length.
+KNOWN_MAX = 128 * 1024  # Mutations kept: a power of two.
+PLACES_MAX = 1024 * 1024  # Mutations in stretches: 16 bytes each.
+# A record: the halves of a digest, the number of the previous one with a similar digest, the start
+# of its mutation among all bytes ever kept, and its length.
 _WORDS = 5
 _D0, _D1, _BEFORE, _BEGIN, _LENGTH = 0, 1, 2, 3, 4
 
@@ -28,12 +28,12 @@ _D0, _D1, _BEFORE, _BEGIN, _LENGTH = 0, 1, 2, 3, 4
 class Exchange:
     """Mutations by their digests under `key`, which only this process and the agents know.
 
-    A mutation has a number, from 1 on. The oldest bytes and records are written over, so a number
-    may be of something that is not kept any more.
+    A mutation has a number, from 1 on. The oldest bytes and records are overwritten, so the
+    mutation of a number may be gone.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX, known_max: int = KNOWN_MAX) -> None:
-        """Begin with none. Both bounds are powers of two."""
+        """Start empty. Both limits are powers of two."""
         self.key = os.urandom(16)
         self.k0 = int.from_bytes(self.key[:8], "little")
         self.k1 = int.from_bytes(self.key[8:], "little")
@@ -41,21 +41,21 @@ class Exchange:
         self.bytes_max = bytes_max
         self.known_max = known_max
         self.bytes_mask, self.known_mask = bytes_max - 1, known_max - 1
-        # Behind the mutations is that of a system table that there is not, as in messaging version
-        # 14; one byte behind it, as in those before. If it ends sooner, it is one, too.
+        # After the mutations comes one of a system table that does not exist, for messaging version
+        # 14; one byte later, it is valid for earlier versions. It stays valid if cut.
         self.room = Block("B", bytes_max + FILLER_BYTES).view()
         ops.copy(self.room, bytes_max, _FILLER, 0, len(_FILLER))
         self.records = Block("Q", _WORDS * known_max).view()
         self.newest = Block("Q", known_max).view()  # By the lowest bits of the digest.
         self.added = 0
-        # The bytes of mutations in the room, with all that were written over.
+        # The bytes of mutations ever written to the room, including overwritten ones.
         self.written = memoryview(array("Q", [0]))
-        # Whose log, which segment, its messaging version; ends of entries, and their mutations.
+        # Node, segment, messaging version; ends of entries, and the numbers of their mutations.
         self.stretches: deque[tuple[str, int, int, memoryview, memoryview]] = deque()
         self.placed = 0
 
     def add(self, view: ops.View, start: int, end: int, d0: int, d1: int) -> int:
-        """Keep a mutation with its digest; return its number, 0 if it is too long to be kept."""
+        """Store a mutation with its digest. Return its number, or 0 if it is too long."""
         length = end - start
         if length > self.bytes_max:
             return 0
@@ -77,7 +77,7 @@ class Exchange:
         return self.added
 
     def find(self, d0: int, d1: int, length: int) -> int:
-        """Return the number of the mutation of that digest and length; 0 if none is kept."""
+        """Return the number of the mutation with this digest and length; 0 if it is not kept."""
         number = self.newest[d0 & self.known_mask]
         while self.has(number):
             record = _WORDS * (number & self.known_mask)
@@ -87,20 +87,20 @@ class Exchange:
         return 0
 
     def has(self, number: int) -> bool:
-        """Say whether the mutation of that number is kept."""
+        """Return whether the mutation with this number is kept."""
         if number == 0 or self.added - number >= self.known_max:
             return False
         begin = self.records[_WORDS * (number & self.known_mask) + _BEGIN]
         return begin + self.bytes_max >= self.written[0]
 
     def begin_of(self, number: int) -> int:
-        """Return where a mutation begins that is kept, among all bytes that were ever `written`."""
+        """Return the start of a kept mutation, among all bytes ever `written`."""
         return self.records[_WORDS * (number & self.known_mask) + _BEGIN]
 
     def keep(
         self, log: str, segment_id: int, messaging: int, ends: memoryview, numbers: memoryview
     ) -> None:
-        """Keep which mutations have entries that end there, for `at`; the ends ascend."""
+        """Store the mutations of entries by the ends of these, ascending, for `at`."""
         self.stretches.appendleft((log, segment_id, messaging, ends, numbers))
         self.placed += len(ends)
         while self.placed > PLACES_MAX and len(self.stretches) > 1:

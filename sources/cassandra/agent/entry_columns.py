@@ -1,22 +1,21 @@
-"""What an agent sends of a stretch of a segment: the parts of it, as columns.
+"""An agent's response about a stretch of a segment: its parts, as columns.
 
-Four numbers of 32 bits come first: the format, and how many digests, words of parts and bytes of
-content there are. Then come the digests, 16 bytes each; the parts, each a word of 16 bits with a
-length above a kind (`constants.PART_*`); and the content of the parts that have any. If a length
-does not fit, it is 0 there, and two words follow with its lower and its upper half. Numbers are
-little-endian. The length of a FULL or DIGEST part is that of its mutation, which has
-`ENTRY_OVERHEAD` bytes less than its entry. Separate so that it can be compiled, and because both
-sides need it.
+Four 32-bit numbers come first: the format, and the numbers of digests, words of parts and bytes of
+content. Then come the digests, 16 bytes each; the parts, each a 16-bit word with a length above a
+kind (`constants.PART_*`); and the content of the parts that have any. If a length does not fit, it
+is 0 there, and two words follow with its lower and its upper half. Numbers are little-endian. The
+length of a FULL or DIGEST part is that of its mutation, which has `ENTRY_OVERHEAD` bytes fewer than
+its entry. Separate so that it can be compiled, and because both sides need it.
 """
 
 from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.native.growable import Block
 
 FORMAT = 2
-PART_BYTES_MAX = 64 * 1024 * 1024  # More than the longest mutation has.
+PART_BYTES_MAX = 64 * 1024 * 1024  # More than the longest mutation.
 _HEAD_NUMBERS, _HEAD_BYTES = 4, 16
 _NUMBER_BYTES, _DIGEST_BYTES, _WORD_BYTES = 4, 16, 2
-_WORD_BITS, _WORD, _LONG_WORDS = 16, 0xFFFF, 2  # Of the last one so many follow.
+_WORD_BITS, _WORD, _LONG_WORDS = 16, 0xFFFF, 2  # The last is the number of words that follow.
 _KIND = (1 << constants.PART_KIND_BITS) - 1
 _FIRST_PARTS, _FIRST_BYTES = 256, 4096
 _CONTENT_KEPT = 8 * 1024 * 1024
@@ -27,10 +26,10 @@ _NO_CONTENT = memoryview(bytearray())
 
 
 class EntryColumns:
-    """Gathers the parts of one answer."""
+    """Collects the parts of one response."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without parts."""
         self.parts_block = Block("H", _FIRST_PARTS)
         self.parts = self.parts_block.view()
         self.digests_block = Block("Q", 2 * _FIRST_PARTS)
@@ -45,7 +44,7 @@ class EntryColumns:
 
     @property
     def content_bytes(self) -> int:
-        """How much memory there is for content."""
+        """The memory for content, in bytes."""
         return len(self.content)
 
     def part(self, kind: int, length: int) -> None:
@@ -77,7 +76,7 @@ class EntryColumns:
         self.digest_count += count
 
     def taken(self) -> bytes:
-        """Return the answer, and begin another one."""
+        """Return the response, and start another one."""
         head = (FORMAT, self.digest_count, self.count, self.size)
         made = b"".join(
             (
@@ -113,13 +112,13 @@ class EntryColumns:
 
 
 class ReceivedEntries:
-    """The parts of one answer, checked: none is longer than what was sent, or than it may be."""
+    """The parts of one response, checked: none is longer than the data sent, or than allowed."""
 
     def __init__(self, answer: bytes, begin: int, bytes_max: int) -> None:
-        """Check *answer*, which begins at *begin* in the file, and spans about *bytes_max* there.
+        """Check *answer*, which starts at *begin* in the file and covers about *bytes_max* there.
 
         Raises:
-            ValueError: it is not of such parts.
+            ValueError: it does not have this format.
 
         """
         head = memoryview(answer[:_HEAD_BYTES].ljust(_HEAD_BYTES, b"\0")).cast("I")
@@ -137,7 +136,7 @@ class ReceivedEntries:
         self.content = view[parts_end:]
         self.begin = begin
         self.made_bytes = self.entries = 0
-        self.passed = self.passed_bytes = 0  # Parts, and what they take together.
+        self.passed = self.passed_bytes = 0  # Parts, and their total size.
         self.at = self.kind = self.length = 0
         self._check(bytes_max)
 
@@ -165,7 +164,7 @@ class ReceivedEntries:
             )
 
     def next(self) -> bool:
-        """Go to the next part; after the last one return False; the first follows."""
+        """Go to the next part. Return False after the last one; then the first follows."""
         if self.at >= self.count:
             self.at = 0
             return False

@@ -1,7 +1,7 @@
 """Follows a node's log by a request that its agent answers as soon as there is more.
 
-The request has a connection of its own, so that no other one waits behind it. Nothing here waits
-for its answer: a file descriptor is readable when some of it came. For one thread.
+The request has its own connection, so that no other one waits for it. This module never waits for
+its response: a file descriptor is readable when part of it has arrived. For one thread.
 """
 
 import http.client
@@ -24,14 +24,14 @@ from headrace.sources.cassandra.agent.protocol import (
 )
 from headrace.sources.cassandra.logs.descriptors import Descriptors
 
-LATE_MS: Final = 7_000  # After a request: its answer is overdue.
+LATE_MS: Final = 7_000  # After a request: its response is overdue.
 RETRY_MS: Final = 1_000  # After a failure.
 _READ_BYTES: Final = 64 * 1024
 _OK, _SAME = 200, 304
 
 
 class Reachable(Protocol):
-    """How an agent is reached."""
+    """The connections to an agent."""
 
     def connected(self) -> http.client.HTTPConnection:
         """Return a new open connection. Raises OSError."""
@@ -41,12 +41,12 @@ class Reachable(Protocol):
 
 
 class Following:
-    """See the module. `mark` is that of the last listing; without one nothing is asked."""
+    """The waiting request to one agent. `mark` is that of the last listing, which it requires."""
 
     def __init__(
         self, agent: Reachable, descriptors: Descriptors, now_ms: Callable[[], int]
     ) -> None:
-        """Ask nothing yet; *descriptors* has what may have come."""
+        """Send no request yet; *descriptors* gets the connection."""
         self.mark = ""
         self._agent = agent
         self._descriptors = descriptors
@@ -58,11 +58,11 @@ class Following:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request waits: nothing changed since the last listing but what it brings."""
+        """Whether a request waits: changes since the last listing come in its response."""
         return self._connection is not None
 
     def hear(self) -> bool:
-        """Take an answer if one came, and ask again; return whether there is another listing."""
+        """Take a response if it arrived, and ask again. Return whether there is a new listing."""
         now_ms = self._now_ms()
         try:
             if self._connection is None:
@@ -74,17 +74,17 @@ class Following:
             elif now_ms >= self._late_ms:
                 raise TimeoutError
         except (OSError, http.client.HTTPException, msgspec.MsgspecError):
-            self.close()  # The next listing is asked for, and says what is wrong.
+            self.close()  # The next listing is requested directly, and reports the error.
             self._not_before_ms = now_ms + RETRY_MS
         return self._listing is not None
 
     def take(self) -> Listing | None:
-        """Return the last listing that came, once."""
+        """Return the last listing received, once."""
         listing, self._listing = self._listing, None
         return listing
 
     def close(self) -> None:
-        """Wait for nothing. Safe to call twice."""
+        """Stop waiting. Safe to call twice."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._descriptors.remove(connection.sock.fileno())
@@ -103,7 +103,7 @@ class Following:
         self._late_ms = now_ms + LATE_MS
 
     def _answer(self) -> http.client.HTTPResponse | None:
-        """Return the answer to the request if all of it is here."""
+        """Return the response to the request if it has arrived completely."""
         assert self._connection is not None  # noqa: S101 (our own bug)
         try:
             while came := self._connection.sock.recv(_READ_BYTES):
@@ -116,7 +116,7 @@ class Following:
             raise ConnectionResetError
         if b"\r\n\r\n" not in self._came:
             return None
-        answer = http.client.HTTPResponse(_Came(self._came))  # type: ignore[arg-type]  # As it is used.
+        answer = http.client.HTTPResponse(_Came(self._came))  # type: ignore[arg-type]  # Has the methods used.
         answer.begin()
         return answer if len(self._came.partition(b"\r\n\r\n")[2]) >= (answer.length or 0) else None
 
@@ -131,12 +131,12 @@ class Following:
 
 
 class _Came:
-    """What came, as an answer is read from a socket."""
+    """The received bytes, as a response reads them from a socket."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
 
     def makefile(self, mode: str) -> io.BytesIO:
-        """Return what came."""
+        """Return the received bytes."""
         del mode
         return io.BytesIO(self._content)

@@ -1,4 +1,4 @@
-"""Segments that an agent frames for readers, once for all that ask for the same stretch.
+"""Segments that an agent frames once for all readers of a stretch.
 
 A stretch is kept while there is room, and so is the framer at its end: a section is not framed
 again from its start. For one thread; blocking file I/O.
@@ -24,21 +24,21 @@ from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.native.growable import Block
 from headrace.sources.cassandra.schema.system_table_ids import is_system_table
 
-KEPT_MAX: Final = 32  # Each is an open file and a window of 128 KiB.
+KEPT_MAX: Final = 32  # Each costs an open file and a window of 128 KiB.
 STRETCH_BYTES: Final = 1024 * 1024
-ROOM_BYTES: Final = STRETCH_BYTES + 64 * 1024  # An entry may go beyond.
+ROOM_BYTES: Final = STRETCH_BYTES + 64 * 1024  # An entry may extend beyond.
 STRETCHES_BYTES_MAX: Final = 32 * 1024 * 1024
 STRETCHES_MAX: Final = 1024
-FAR: Final = 1 << 62  # Behind the end of any segment.
+FAR: Final = 1 << 62  # After the end of any segment.
 _NO_DATA: Final = memoryview(b"")
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a reader wants of entries.
+    """A reader's selection of entries.
 
-    Those of single updates are passed over when their table is among `passed`, or is a system table
-    and not among `kept` (None: all are); and all whose token is in none of `ranges` (inclusive,
-    ascending; none at all: everywhere). The others come `full`, or as digests by `key`.
+    Entries of single updates are skipped if their table is in `passed`, or is a system table and
+    not in `kept` (None: all are kept); so are all whose token is in none of `ranges` (inclusive,
+    ascending; empty: everywhere). The others are sent `full`, or as digests by `key`.
     """
 
     key: bytes
@@ -48,7 +48,7 @@ class Wanted(msgspec.Struct, frozen=True):
     kept: Collection[bytes] | None = None
 
     def treatment(self, table_id: bytes) -> tuple[int, int]:
-        """Return how entries of a table are treated: those of one update, and those of more."""
+        """Return the treatment of a table's entries: those of one update, and those of more."""
         is_system = is_system_table(table_id)
         by_token = not (is_system or not self.ranges)
         others = constants.ENTRY_BY_TOKEN if by_token else constants.ENTRY_WANTED
@@ -59,12 +59,12 @@ class Wanted(msgspec.Struct, frozen=True):
         return others, others
 
     def asked(self) -> Asked:
-        """Return the same, for a stretch."""
+        """Return the same selection, for a stretch."""
         return Asked(self.key, self.ranges, self.treatment, full=self.full)
 
 
 class _Walk(msgspec.Struct):
-    """A framer on a file of its own; what the stretch has that it frames is not read again."""
+    """A framer on its own file; bytes that its stretch has are not read again."""
 
     framer: Framer
     descriptor: int
@@ -82,21 +82,21 @@ class _Walk(msgspec.Struct):
 
 
 class FramingSessions:
-    """See the module. `kept_bytes` is what the stretches take that are kept."""
+    """The framing of one agent. `kept_bytes` is the size of the kept stretches."""
 
     def __init__(self, bytes_max: int = STRETCHES_BYTES_MAX) -> None:
-        """Begin with none; stretches take *bytes_max* at most, and one more."""
+        """Start empty; stretches take at most *bytes_max*, and one more."""
         self._bytes_max = bytes_max
         self._walks: OrderedDict[tuple[str, int], _Walk] = OrderedDict()
         self._kept: OrderedDict[tuple[str, int], Stretch] = OrderedDict()  # The oldest use first.
         self._by_file: dict[str, list[Stretch]] = {}  # The same ones, ascending.
-        self._spare: list[Stretch] = []  # Whose memory is free.
+        self._spare: list[Stretch] = []  # With free memory.
         self.kept_bytes = 0
         self._ends: OrderedDict[str, int] = OrderedDict()  # Of final segments, as far as known.
         self._columns = EntryColumns()
         self._keys = Keys(KeyOptions())
 
-    def entries(  # noqa: PLR0913 (which segment, and what of it)
+    def entries(  # noqa: PLR0913 (a segment, and a selection)
         self,
         info: SegmentInfo,
         mark: str,
@@ -106,16 +106,16 @@ class FramingSessions:
         end: int,
         wanted: Wanted,
     ) -> tuple[bytes, bool]:
-        """Return what is wanted of a plain segment, and whether it is final and ends there.
+        """Return the selected part of a plain segment, and whether it ends the final segment.
 
         *mark* distinguishes its file from others.
 
         Raises:
-            UnsupportedSegmentError: it is compressed or encrypted.
+            UnsupportedSegmentError: the segment is compressed or encrypted.
             SegmentError: its header is damaged.
 
         """
-        # I6: nor is damage sent that may still be written.
+        # I6: no damage is sent that may still be overwritten.
         end = min(end, self._ends.get(mark, end) if info.final else info.limit)
         asked, at = wanted.asked(), begin
         self._columns.clear()
@@ -135,7 +135,7 @@ class FramingSessions:
                 self._ends.popitem(last=False)
 
     def mutations(self, mark: str, descriptor: int, gathering: Gathering) -> bool:
-        """Gather mutations of a segment; return whether all are there."""
+        """Gather mutations of a segment. Return whether all were found."""
         while True:
             begin, end = gathering.next()
             if begin == end:
@@ -148,7 +148,7 @@ class FramingSessions:
                 return False
 
     def _stretch(self, info: SegmentInfo, mark: str, descriptor: int, at: int) -> Stretch:
-        """Return a stretch with the byte *at*; an empty one where nothing more is durable."""
+        """Return a stretch with the byte *at*; an empty one if nothing more is durable."""
         here = self._by_file.get(mark, [])
         found = covering(here, at)
         if found is not None:
@@ -166,7 +166,7 @@ class FramingSessions:
         return made
 
     def _begun(self, begin: int, count: int) -> Stretch:
-        """Return a stretch that begins there, for about *count* bytes."""
+        """Return a new stretch that starts at *begin*, for about *count* bytes."""
         if count < STRETCH_BYTES // 2:
             made = Stretch()
         else:
@@ -175,7 +175,7 @@ class FramingSessions:
         return made
 
     def _give_back(self, stretch: Stretch) -> None:
-        """Use the memory of a stretch again: new pages cost more than what is done in them."""
+        """Reuse the memory of a stretch: new pages cost more than their use."""
         if stretch.room:
             self._spare.append(stretch)
 
@@ -195,7 +195,7 @@ class FramingSessions:
             except CorruptSegmentError:
                 made.leave(max(made.end, was_read))
             walk.data = _NO_DATA
-            if made.end > was_read:  # An entry goes beyond.
+            if made.end > was_read:  # An entry extends beyond.
                 made.read(walk.descriptor, made.end)
             if walk.framer.at == made.end:
                 undo.pop_all()
@@ -248,13 +248,13 @@ class FramingSessions:
             os.close(self._walks.popitem(last=False)[1].descriptor)
 
     def forget_gone(self) -> None:
-        """Close the files that have no name any more."""
+        """Close the files that were removed."""
         for place, walk in list(self._walks.items()):
             if os.fstat(walk.descriptor).st_nlink == 0:
                 os.close(self._walks.pop(place).descriptor)
 
     def close(self) -> None:
-        """Close all files, and forget what was framed."""
+        """Close all files, and drop all stretches."""
         for walk in self._walks.values():
             os.close(walk.descriptor)
         self._walks.clear()

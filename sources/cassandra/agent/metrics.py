@@ -1,6 +1,6 @@
-"""Metrics of source and agent: what was read, how full `cdc_raw` and hold are.
+"""Metrics of source and agent: data read, and the space of `cdc_raw` and hold.
 
-Called on other threads than the reader's: it looks at numbers and directories, and keeps nothing.
+Called on other threads than the reader's: it reads numbers and directories, and stores nothing.
 """
 
 import os
@@ -53,7 +53,7 @@ def measures_of(parts: "Parts") -> Sequence[Measure]:
 
 
 def _unread(cursor: "LogCursor", path: Path | None) -> int:
-    """Count the segments that have something behind a cursor: listed, or in *path* since then."""
+    """Count the segments with data after a cursor: listed, or added to *path* since."""
     listed, at = cursor.listed, cursor.marker
     names = {segment.name for segment in listed}
     unread = sum(
@@ -61,13 +61,13 @@ def _unread(cursor: "LogCursor", path: Path | None) -> int:
         for s in listed
     )
     if path is not None:
-        with suppress(OSError):  # Its reader reports what is wrong.
+        with suppress(OSError):  # Its reader reports the error.
             unread += sum(n not in names for n in indexed_segments(sizes_in(path)).values())
     return unread
 
 
 def directories(nodes: Mapping[str, object]) -> Mapping[str, Path]:
-    """Return the `cdc_raw` of each node that is on this machine."""
+    """Return the `cdc_raw` of each node on this machine."""
     paths = {
         n: node.get("path") if isinstance(node, Mapping) else node for n, node in nodes.items()
     }
@@ -75,11 +75,11 @@ def directories(nodes: Mapping[str, object]) -> Mapping[str, Path]:
 
 
 def space_measures(paths: Mapping[str, Path], bytes_max: int | None) -> list[Measure]:
-    """Return how much is in each directory, how much it may be, and what its disk has left."""
+    """Return the size of each directory, its limit, and the free space of its disk."""
     used: list[Sample] = []
     free: list[Sample] = []
     for node, path in paths.items():
-        with suppress(OSError):  # Its reader reports what is wrong.
+        with suppress(OSError):  # Its reader reports the error.
             used.append(({"node": node}, sum(sizes_in(path).values())))
             disk = os.statvfs(path)
             free.append(({"node": node}, disk.f_bavail * disk.f_frsize))
@@ -94,7 +94,7 @@ def space_measures(paths: Mapping[str, Path], bytes_max: int | None) -> list[Mea
 def agent_measures(
     figures: "HoldFigures", sent_bytes: int, requests: Mapping[int, int]
 ) -> Sequence[Measure]:
-    """Return an agent's metrics of its node; *requests* are counted by the status of answers."""
+    """Return an agent's metrics of its node; *requests* are counted by response status."""
     answered = [({"status": str(status)}, count) for status, count in sorted(requests.items())]
     lasts = figures.retention_seconds
     amounts = {

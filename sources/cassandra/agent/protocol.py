@@ -1,4 +1,4 @@
-"""The protocol between the agent of a node and its readers: paths, bodies, bounds."""
+"""The protocol between the agent of a node and its readers: paths, bodies, limits."""
 
 import builtins
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from headrace.sources.cassandra.logs.pins import Noted
 from headrace.sources.cassandra.logs.repair_streams import Stream
 
 if TYPE_CHECKING:
-    import ssl  # It is slow to import, and most jobs speak to no agent over TLS.
+    import ssl  # Its import is slow, and most jobs use no agent over TLS.
 
 VERSION: Final = 2
 VERSION_CODE: Final = "agent_version"
@@ -27,23 +27,23 @@ COPIES_PATH: Final = f"{_ROOT}/copies"
 HOLD_PATH: Final = f"{_ROOT}/hold"
 NEEDS_PATH: Final = f"{_ROOT}/needs"
 MESSAGING_HEADER: Final = "Headrace-Messaging"
-MARK_HEADER: Final = "ETag"  # Of a listing: another one has another mark.
+MARK_HEADER: Final = "ETag"  # Of a listing: a different one has a different mark.
 SEEN_HEADER: Final = "If-None-Match"
 WAIT_HEADER: Final = "Prefer"
 WAIT_SECONDS: Final = 5  # For a listing with another mark.
 REQUEST_SECONDS_MAX: Final = 10.0
-END_HEADER: Final = "Headrace-End"  # The entries of a final segment end with this answer.
-RANGE_BYTES_MAX: Final = 4 * 1024 * 1024  # Of one answer.
-SPAN_BYTES_MAX: Final = 16 * 1024 * 1024  # Of a segment whose entries are in one answer.
-COPY_BYTES_MAX: Final = 32 * 1024 * 1024  # Of the mutations in one answer.
-ANSWER_BYTES_MAX: Final = 72 * 1024 * 1024  # An answer of entries may end with a long one.
+END_HEADER: Final = "Headrace-End"  # The entries of a final segment end with this response.
+RANGE_BYTES_MAX: Final = 4 * 1024 * 1024  # Of one response.
+SPAN_BYTES_MAX: Final = 16 * 1024 * 1024  # Of a segment whose entries are in one response.
+COPY_BYTES_MAX: Final = 32 * 1024 * 1024  # Of the mutations in one response.
+ANSWER_BYTES_MAX: Final = 72 * 1024 * 1024  # A response of entries may end with a long one.
 NEEDS_BYTES_MAX: Final = 1024 * 1024  # Of one request.
 SPLITS_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class AgentAccess:
-    """With what a reader comes to the agents: what they ask for, and files in PEM."""
+    """The credentials of a reader for agents: a token, and files in PEM."""
 
     token: str | None = field(default=None, repr=False)
     ca: str | None = None
@@ -75,14 +75,14 @@ class Listing(msgspec.Struct, frozen=True):
     streams: list[Stream] = []
 
 
-# What tells jobs of one name in different stores apart; it becomes part of a file's name.
+# Distinguishes jobs of one name in different stores; part of a file's name.
 Store = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What a split needs: all after its marker, older `segments`, and `copies` in others.
+    """The needs of a split: everything after its marker, older `segments`, and `copies` in others.
 
-    The marker is in a `generation` of the log, of which the split knows what is `listed`.
+    The marker is in a `generation` of the log; `listed` is the manifest of the split.
     """
 
     job: str
@@ -105,15 +105,15 @@ class Needs(msgspec.Struct, frozen=True):
 
 
 class Notes(msgspec.Struct, frozen=True):
-    """The notes of a job."""
+    """The pins of a job."""
 
     notes: list[Noted]
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """Of which entries of a segment a reader wants what; see `framing_sessions.Wanted`.
+    """A request for entries of a segment; see `framing_sessions.Wanted`.
 
-    From `begin` in the file on, of about `bytes` there.
+    It starts at `begin` in the file, and covers about `bytes` there.
     """
 
     begin: int
@@ -134,14 +134,14 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request was not answered."""
+    """Why a request was rejected."""
 
     code: str
     message: str
 
 
 def tls(access: AgentAccess) -> "ssl.SSLContext":
-    """Return what the agents' certificates are checked with. Raises ConfigError."""
+    """Return the TLS context that checks the agents' certificates. Raises ConfigError."""
     import ssl  # noqa: PLC0415 (see above)
 
     try:
@@ -154,9 +154,9 @@ def tls(access: AgentAccess) -> "ssl.SSLContext":
 
 
 def no_answer(error: Exception, url: str) -> Callable[[], AgentUnavailableError]:
-    """Return what says why a new connection to *url* came to no answer.
+    """Return a function for the error when a new connection to *url* got no response.
 
-    An agent that does not accept our certificate says nothing: it breaks off.
+    An agent that rejects our certificate sends no reason: it closes the connection.
     """
     import ssl  # noqa: PLC0415 (see above)
 

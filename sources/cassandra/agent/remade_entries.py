@@ -1,10 +1,10 @@
-"""Finds the mutations of a segment again, at their places, of what an agent sent of its entries.
+"""Restores the mutations of a segment at their places from an agent's response about entries.
 
-What came before, or comes now, is in the room of the exchange: a framer takes it from there. A
-mutation of which only the digest came is looked up there, or its place is asked for; entries that
-were not asked for become entries of a system table that there is not, of the same length. What is
-between entries is here as bytes; entries are made as bytes when they are read so. Separate so that
-it can be compiled.
+Mutations that arrived before, or now, are in the room of the exchange, where a framer reads them. A
+mutation of which only the digest arrived is looked up there, or requested by its place; entries
+that were not requested become entries of a system table that does not exist, of the same length.
+The bytes between entries are stored here; entries are converted to bytes when they are read that
+way. Separate so that it can be compiled.
 """
 
 from array import array
@@ -16,12 +16,12 @@ from headrace.sources.cassandra.commitlog.framer import Framer
 from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.native.growable import Block
 
-_ANSWER_BYTES_MAX = 4 * 1024 * 1024  # Of the mutations that are asked for at once,
+_ANSWER_BYTES_MAX = 4 * 1024 * 1024  # Of the mutations in one request,
 _PLACES_MAX = 64 * 1024  # and of their places.
-_GROUP = 64  # Digests that are made side by side.
+_GROUP = 64  # Digests computed together.
 _FIRST_BYTES = 64 * 1024
 _HEAD_BYTES = 8  # Of an entry, before its mutation.
-# Where the mutation of an entry is, if not in the room; see `Framer.know`.
+# The place of an entry's mutation outside the room; see `Framer.know`.
 _IN_BYTES, _FILLER, _OLD_FILLER = -1, -2, -3
 _NO_BYTES = memoryview(bytearray())
 _NO_WORDS = memoryview(array("q"))
@@ -29,30 +29,30 @@ _NO_NUMBERS = memoryview(array("Q"))
 
 
 class RemadeEntries:
-    """The entries of one stretch after another."""
+    """The entries of one stretch at a time."""
 
     def __init__(self, exchange: Exchange) -> None:
-        """Make none yet."""
+        """Start without entries."""
         self.exchange = exchange
         self.block = Block("B", _FIRST_BYTES)
         self.made = self.block.view()
         self.begin = self.size = 0
-        # Of each entry where it ends in the segment, how long its mutation is, and where that is.
+        # For each entry: its end in the segment, the length of its mutation, and the place of that.
         self.count = 0
         self.ends = self.lengths = self.starts = _NO_WORDS
-        # Of each mutation where its entry ends, and its number in the exchange.
+        # For each mutation: the end of its entry, and its number in the exchange.
         self.entries = 0
         self.placed_ends, self.numbers = _NO_WORDS, _NO_NUMBERS
-        # Of each mutation that did not come yet: its number among both, and its digest.
+        # For each missing mutation: its number among both, and its digest.
         self.missing = 0
         self.missing_entries, self.missing_placed = _NO_WORDS, _NO_WORDS
         self.missing_digests = _NO_NUMBERS
-        self.came = self.asked = 0  # Of those that are missing.
+        self.came = self.asked = 0  # Of the missing ones.
         self.ranges = memoryview(array("q", bytes(16 * _GROUP)))
         self.found = memoryview(array("Q", bytes(16 * _GROUP)))
 
     def start(self, received: ReceivedEntries, messaging: int) -> None:
-        """Find what can be found of *received*; the entries before are gone."""
+        """Find the mutations of *received*; the previous entries are dropped."""
         if received.made_bytes > len(self.made):
             self._grow(received.made_bytes)
         self.begin, self.size = received.begin, received.made_bytes
@@ -116,19 +116,19 @@ class RemadeEntries:
         self.missing += 1
 
     def _pass(self, at: int, count: int, filler: int) -> None:
-        """Let there be entries of *count* bytes together for what was passed over."""
+        """Fill *count* bytes of skipped entries with entries of a table that does not exist."""
         while count:
             size = count
             if count >= _FILLER_MAX + constants.PASSED_BYTES_MIN:
                 size = _FILLER_MAX
-            elif count > _FILLER_MAX:  # What is left is never too little for an entry.
+            elif count > _FILLER_MAX:  # The rest is always long enough for an entry.
                 size = count - constants.PASSED_BYTES_MIN
             at += size
             count -= size
             self._note(at, size - constants.ENTRY_OVERHEAD, filler)
 
     def supply(self, framer: Framer) -> None:
-        """Give all entries to *framer*, so that it need not frame them."""
+        """Pass all entries to *framer*, so that it need not frame them."""
         exchange = self.exchange
         framer.know(
             self.begin,
@@ -142,9 +142,9 @@ class RemadeEntries:
         )
 
     def fill(self, begin: int, end: int) -> int:
-        """Make the entries between two file offsets as bytes.
+        """Convert the entries between two file offsets to bytes.
 
-        Returns up to where there are bytes then: the next mutation is in the room no longer.
+        Returns the end of the converted bytes: the next mutation was overwritten in the room.
         """
         end = min(end, self.begin + self.size)
         low, high = 0, self.count
@@ -169,7 +169,7 @@ class RemadeEntries:
         return end
 
     def _in_room(self, start: int) -> int:
-        """Return where in the room a mutation is; -1 if it was written over."""
+        """Return the place of a mutation in the room; -1 if it was overwritten."""
         exchange = self.exchange
         if start < 0:
             return exchange.bytes_max + _FILLER - start
@@ -178,7 +178,7 @@ class RemadeEntries:
         return start & exchange.bytes_mask
 
     def has(self, at: int) -> bool:
-        """Say whether the stretch has the byte *at*, and no mutation of it was written over."""
+        """Return whether the stretch has the byte *at*, with none of its mutations overwritten."""
         end = self.begin + self.size
         if not self.begin <= at < end:
             return False
@@ -188,7 +188,7 @@ class RemadeEntries:
         return True
 
     def _put_entry(self, at: int, view: ops.View, start: int, length: int) -> None:
-        """Write the entry of a mutation as it is in a segment (3.2 of docs/commit-log.md)."""
+        """Write the entry of a mutation in a segment's format (3.2 of docs/commit-log.md)."""
         ops.copy(self.made, at + _HEAD_BYTES, view, start, start + length)
         self._put_number(at, length)
         crc = ops.crc32(self.made, at, at + 4, 0)
@@ -204,9 +204,9 @@ class RemadeEntries:
         self.made[at + 3] = number & 0xFF
 
     def places(self) -> bytes:
-        """Return places of mutations that are missing, to ask for now; none when all came.
+        """Return places of missing mutations for the next request; empty when all arrived.
 
-        Of each the end of its entry, and its length: two little-endian numbers of 32 bits.
+        For each, the end of its entry, and its length: two little-endian 32-bit numbers.
         """
         first, size = self.came, 0
         self.asked = first
@@ -224,10 +224,10 @@ class RemadeEntries:
         return bytes(memoryview(made))
 
     def take(self, content: bytes) -> None:
-        """Take the mutations of the places that were asked for last.
+        """Store the mutations of the last request.
 
         Raises:
-            ValueError: others came.
+            ValueError: they are not the requested ones.
 
         """
         size = 0
@@ -266,11 +266,11 @@ class RemadeEntries:
                 self._put_entry(at, view, start, end - start)
 
     def placed(self) -> tuple[memoryview, memoryview]:
-        """Return where entries of mutations end, ascending, and their numbers in the exchange."""
+        """Return the ends of mutations' entries, ascending, and their numbers in the exchange."""
         return memoryview(self.placed_ends), memoryview(self.numbers)
 
     def content(self) -> memoryview:
-        """Return the bytes, until the next `start`: those of entries only where they are made."""
+        """Return the bytes, until the next `start`; those of entries only if converted."""
         return memoryview(self.made)[: self.size]
 
     def _grow(self, size: int) -> None:

@@ -1,7 +1,7 @@
-"""The agent of a node: serves the segments in its `cdc_raw`, keeps what jobs need, and deletes.
+"""The agent of a node: serves the segments in its `cdc_raw`, keeps those needed, deletes others.
 
-Answers are streamed as fast as the reader takes them and the rate allows; a file that was opened
-stays readable after its name is gone. Belongs to the event loop's thread; files are read on others.
+Responses are streamed as fast as the reader accepts them and the rate limit allows; an opened file
+stays readable after its removal. Used on the event loop's thread; files are read on others.
 """
 
 import asyncio
@@ -75,17 +75,17 @@ T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PIECE_BYTES: Final = 256 * 1024
-SLOW_SECONDS_MAX: Final = 30.0  # A reader that takes not one piece for so long is left.
+SLOW_SECONDS_MAX: Final = 30.0  # A reader that accepts no data for this long is disconnected.
 OPEN_MAX: Final = 64
-IDLE_SECONDS: Final = 60.0  # After that a file without a name is closed.
+IDLE_SECONDS: Final = 60.0  # After that, the open file of a removed segment is closed.
 REQUESTS_MAX: Final = 64
-WAITING_MAX: Final = 1024  # Of requests that wait for another listing: one for each job's worker.
+WAITING_MAX: Final = 1024  # Requests waiting for a new listing: one for each job's worker.
 _WAIT: Final = re.compile(r"wait=(\d{1,3})")
 _RANGE: Final = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
 
 
 class _RefusedError(Exception):
-    """A request that is answered with its reason."""
+    """A request that is rejected with a reason."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -94,9 +94,9 @@ class _RefusedError(Exception):
 
 
 class _File(msgspec.Struct):
-    """An open segment; `mark` tells it from another file of its name, `used` is when it was.
+    """An open segment; `mark` distinguishes files of one name, `used` is the time of the last use.
 
-    `info` is what was listed of it last: since then it may only have grown.
+    `info` is the last listing of it: since then it may only have grown.
     """
 
     descriptor: int
@@ -106,10 +106,10 @@ class _File(msgspec.Struct):
 
 
 class Pace:
-    """Spreads bytes over time. A piece may go at once, and the next waits for it."""
+    """Limits the rate of sending. A piece may be sent at once, and the next waits for it."""
 
     def __init__(self, bytes_per_second: int | None) -> None:
-        """None is as fast as can be."""
+        """Set the rate; None is unlimited."""
         self._rate = bytes_per_second
         self._free = 0.0
 
@@ -123,9 +123,9 @@ class Pace:
 
 
 class AgentServer:
-    """See the module. `sent_bytes` counts what went out of segments."""
+    """The server of one agent. `sent_bytes` counts the bytes of segments sent."""
 
-    def __init__(  # noqa: PLR0913 (each is about something else)
+    def __init__(  # noqa: PLR0913 (each is a separate concern)
         self,
         log: LogDirectory,
         retention: SegmentRetention,
@@ -136,9 +136,9 @@ class AgentServer:
         hosts: Iterable[str] = (),
         events: structlog.stdlib.BoundLogger,
     ) -> None:
-        """Without a *token* everybody who gets a connection may read. *inotify* watches the log.
+        """Without a *token*, anyone who can connect may read. *inotify* watches the log.
 
-        *hosts* are the names that readers call it by, besides addresses.
+        *hosts* are the names by which readers may call it, besides addresses.
         """
         self._log = log
         self._retention = retention
@@ -154,14 +154,14 @@ class AgentServer:
         self._events = events
         self._flaws = ReportedFlaws()
         self._files: OrderedDict[str, _File] = OrderedDict()
-        self._one_by_one = ThreadPoolExecutor(1, "log")  # Listing and holding are for one thread.
+        self._one_by_one = ThreadPoolExecutor(1, "log")  # Listing and holding are single-threaded.
         self._under_way = 0
         self._streams: list[Stream] = []
         self.sent_bytes = 0
         self._requests: Counter[int] = Counter()
 
     def application(self) -> web.Application:
-        """Return the application."""
+        """Return the web application."""
         chain = [self._counted, self._refusals]
         app = web.Application(middlewares=chain, client_max_size=NEEDS_BYTES_MAX)
         app.router.add_get(SEGMENTS_PATH, self._segments)
@@ -180,7 +180,7 @@ class AgentServer:
         return app
 
     async def keep(self) -> None:
-        """Look after the node's files until it is cancelled."""
+        """Maintain the node's files until it is cancelled."""
         while True:
             await self._alone(self._look_after)
             await asyncio.sleep(TICK_MS / 1000)
@@ -189,7 +189,7 @@ class AgentServer:
         self._retention.tick()
         self._copies.close()
         self._framing.forget_gone()
-        for name, file in list(self._files.items()):  # Or what is gone would take its room on.
+        for name, file in list(self._files.items()):  # Removed files would still use the disk.
             is_idle = time.monotonic() > file.used + IDLE_SECONDS
             if is_idle and os.fstat(file.descriptor).st_nlink == 0:
                 os.close(self._files.pop(name).descriptor)
@@ -206,7 +206,7 @@ class AgentServer:
 
     @web.middleware
     async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Count the request by the status of its answer."""
+        """Count the request by the status of its response."""
         try:
             response = await handler(request)
         except web.HTTPException as error:
@@ -239,9 +239,9 @@ class AgentServer:
             raise _RefusedError(503, "agent_busy", f"{REQUESTS_MAX} requests are under way")
 
     async def _segments(self, request: web.Request) -> web.Response:
-        """Answer with a listing; where another one is waited for, when there is one, or with none.
+        """Respond with a listing; to a waiting request, when a new one exists, or with none.
 
-        Before the latter ends a reader need not ask again.
+        Until the latter ends, a reader need not ask again.
         """
         seen = request.headers.get(SEEN_HEADER, "")
         waits = _WAIT.fullmatch(request.headers.get(WAIT_HEADER, ""))
@@ -261,7 +261,7 @@ class AgentServer:
             return await self._alone(lambda: self._changes.note(self._segments_now()))
 
         self._waiting += 1
-        self._under_way -= 1  # It takes nothing from the others.
+        self._under_way -= 1  # It uses no resources of the others.
         try:
             return await self._changes.wait(seen, seconds, now)
         finally:
@@ -276,13 +276,13 @@ class AgentServer:
         found = self._segments_now()
         listed, mark = [self._listed(each) for each in found], self._changes.note(found)
         self._flaws.tell(self._log.flaws, self._events)
-        # Afterwards: a stream is reported before any of it is logged.
-        with contextlib.suppress(OSError, msgspec.MsgspecError):  # It is replaced just now.
+        # Read after the listing: a stream is reported before any of it is logged.
+        with contextlib.suppress(OSError, msgspec.MsgspecError):  # It is being replaced.
             self._streams = list(streams_in(self._retention.notes / FILE))
         return Listing(listed, self._streams), mark
 
     def _segments_now(self) -> Sequence[SegmentInfo]:
-        """List the segments, and note it of those that are open."""
+        """List the segments, and update the open ones."""
         found = self._log.segments()
         for info in found:
             if (file := self._files.get(info.name)) is not None:
@@ -317,7 +317,7 @@ class AgentServer:
                 await asyncio.sleep(self._pace.pause(count, time.monotonic()))
                 piece = await asyncio.to_thread(os.pread, descriptor, count, begin)
                 if not piece or not await self._took(request, response, piece):
-                    _break(request)  # It is shorter than it was, or no client takes it.
+                    _break(request)  # It was shortened, or the client does not accept it.
                     return response
                 begin += len(piece)
                 self.sent_bytes += len(piece)
@@ -373,7 +373,7 @@ class AgentServer:
         return _json(await self._alone(self._retention.figures))
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        """Answer with what Prometheus reads."""
+        """Respond with the metrics for Prometheus."""
         accept = request.headers.get(hdrs.ACCEPT, "")
 
         def text() -> tuple[bytes, str]:
@@ -383,14 +383,14 @@ class AgentServer:
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: media_type})
 
     def measures(self) -> Sequence[Measure]:
-        """Return the current metrics. Any other thread than the server's may ask, and waits."""
+        """Return the current metrics. Any thread but the server's may call it; blocks."""
         return self._one_by_one.submit(self._measures).result()
 
     def _measures(self) -> Sequence[Measure]:
         return agent_measures(self._retention.figures(), self.sent_bytes, self._requests)
 
     async def _copy(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a mutation; the client compares its digest."""
+        """Respond with a mutation; the client compares its digest."""
         asked = _body(await _arrived(request), Place, msgspec.msgpack.decode)
         if asked.length > COPY_BYTES_MAX:
             raise _RefusedError(416, "bad_place", f"expected at most {COPY_BYTES_MAX} bytes")
@@ -399,14 +399,14 @@ class AgentServer:
             found = await self._alone(
                 lambda: self._copies.at("", number, asked.position, asked.length)
             )
-        except (SegmentError, SegmentKeyError) as error:  # Such as one that is encrypted.
+        except (SegmentError, SegmentKeyError) as error:  # For example, an encrypted one.
             raise _RefusedError(409, error.code, str(error)) from error
         if found is None:
             raise _copy_gone(f"segment {asked.segment}", asked.position)
         return await self._sent(request, found.raw, {MESSAGING_HEADER: str(found.messaging)})
 
     async def _mutations(self, request: web.Request) -> web.StreamResponse:
-        """Answer with mutations of a segment, one after another; the client compares digests."""
+        """Respond with mutations of a segment, in sequence; the client compares digests."""
         name = _segment_name(request)
         try:
             gathering = Gathering(await _arrived(request), COPY_BYTES_MAX, self._rooms.take)
@@ -425,7 +425,7 @@ class AgentServer:
         return sent
 
     async def _entries(self, request: web.Request) -> web.StreamResponse:
-        """Answer with what is wanted of a segment's entries."""
+        """Respond with the selected entries of a segment."""
         name = _segment_name(request)
         asked = _body(await _arrived(request), Entries, msgspec.msgpack.decode)
         if not 0 < asked.bytes <= SPAN_BYTES_MAX or asked.begin < 0:
@@ -442,14 +442,14 @@ class AgentServer:
 
         try:
             content, headers = await self._alone(frame)
-        except (SegmentError, SegmentKeyError) as error:  # Then its bytes are asked for.
+        except (SegmentError, SegmentKeyError) as error:  # Then its bytes are requested.
             raise _RefusedError(409, error.code, str(error)) from error
         return await self._sent(request, content, headers)
 
     async def _sent(
         self, request: web.Request, content: bytes | memoryview, headers: dict[str, str]
     ) -> web.StreamResponse:
-        """Answer with *content*, as fast as the reader takes it and the rate allows."""
+        """Respond with *content*, as fast as the reader accepts it and the rate allows."""
         response = web.StreamResponse(headers=headers)
         response.content_type = "application/octet-stream"
         response.content_length = len(content)
@@ -465,13 +465,13 @@ class AgentServer:
         return response
 
     def _info_of(self, file: _File, name: str, begin: int) -> SegmentInfo:
-        """Return what is known of an open segment, so that there may be something from *begin*."""
+        """Return the info of an open segment, updated if it has nothing from *begin* on."""
         info = file.info
         if info is not None and (info.final or begin < info.limit):
             return info
         listed = self._segments_now()
         info = next((each for each in listed if each.name == name), None)
-        if info is None:  # We still have the file; it is final when there is a later one.
+        if info is None:  # The file is still open; it is final if there is a later one.
             parsed = parse_name(name)
             number = None if parsed is None else self._log.manifest.number(parsed[1])
             if number is None or not any(each.segment_id > number for each in listed):
@@ -489,14 +489,14 @@ class AgentServer:
         return await asyncio.get_running_loop().run_in_executor(self._one_by_one, work)
 
     def _expected(self, request: web.Request, name: str) -> _File:
-        """Return the open file of *name*, if it is the one that the reader means."""
+        """Return the open file of *name*, if its mark is the one in the request."""
         file = self._file(name)
         if request.headers.get("If-Match", file.mark) != file.mark:
             raise _RefusedError(412, "segment_changed", f"{name} is another file now")
         return file
 
     def _file(self, name: str) -> _File:
-        """Return the open file of *name*: the one that has it now, or the last one that had."""
+        """Return the open file of *name*: the one with this name now, or the last one."""
         known = self._files.get(name)
         try:
             path = self._log.find(name)
@@ -524,7 +524,7 @@ class AgentServer:
 
 def _segment_name(request: web.Request) -> str:
     name = request.match_info["name"]
-    if parse_name(name) is None:  # Nothing else is ever opened.
+    if parse_name(name) is None:  # No other files are ever opened.
         raise _RefusedError(400, "bad_segment", "expected CommitLog-<version>-<id>.log")
     return name
 
@@ -577,6 +577,6 @@ def _mark(found: os.stat_result) -> str:
 
 
 def _break(request: web.Request) -> None:
-    """Let the reader see that the answer is not whole."""
+    """Show the reader that the response is incomplete."""
     if request.transport is not None:
         request.transport.abort()

@@ -1,7 +1,7 @@
-"""Stretches of plain segments that an agent framed once, for all readers that ask for them.
+"""Stretches of plain segments that an agent framed once, for all readers.
 
-Of each entry a stretch knows where it is, and by what a reader decides whether it wants it: its
-table and its token. Separate so that it can be compiled.
+For each entry, a stretch has its place, its table and its token, by which readers select entries.
+Separate so that it can be compiled.
 """
 
 import os
@@ -14,29 +14,29 @@ from headrace.sources.cassandra.agent.entry_columns import EntryColumns
 from headrace.sources.cassandra.commitlog.framer import Framer
 from headrace.sources.cassandra.native import constants, ops
 
-# Of an entry: where its mutation begins and ends in `data`, its token, and its table's number,
-# doubled, plus one if it has more than one update.
+# For an entry: the start and end of its mutation in `data`, its token, and its table's number,
+# doubled, plus one if it has several updates.
 _WORDS = 4
 _START, _END, _TOKEN, _TABLE = 0, 1, 2, 3
 _TABLE_ID_BYTES = 16
-_CRC_BYTES, _HEAD_BYTES = 4, 8  # Behind the mutation of an entry, and before it.
-_GROUP = 64  # Digests that are made side by side.
-_DIGEST_MAX = 32 * 1024 * 1024  # What is longer is sent as it is: no one asks for it by its place.
+_CRC_BYTES, _HEAD_BYTES = 4, 8  # After the mutation of an entry, and before it.
+_GROUP = 64  # Digests computed together.
+_DIGEST_MAX = 32 * 1024 * 1024  # Longer entries are sent unchanged: no one requests them by place.
 _FIRST_ENTRIES = 64
 _PLACE_NUMBERS = 2
 _NO_DATA = memoryview(b"")
 BEGIN = attrgetter("begin")  # The order of stretches in a file.
-# Returns how the entries of a table are treated, by its id: those of one update, and the others.
+# Returns the treatments of a table's entries, by its id: those of one update, and the others.
 Treatment = Callable[[bytes], tuple[int, int]]
 
 
 class Asked:
-    """What a reader wants of entries; see `Wanted`."""
+    """A reader's selection of entries; see `Wanted`."""
 
     def __init__(
         self, key: bytes, ranges: Sequence[tuple[int, int]], treatment: Treatment, *, full: bool
     ) -> None:
-        """Want digests by *key*, or all bytes; *ranges* of tokens are inclusive and ascending."""
+        """Select digests by *key*, or all bytes; *ranges* of tokens are inclusive and ascending."""
         self.k0 = int.from_bytes(key[:8], "little")
         self.k1 = int.from_bytes(key[8:16], "little")
         self.full = full
@@ -48,11 +48,11 @@ class Asked:
 class Stretch:
     """Part of a segment, from `begin` to `end` in the file. `data` has its bytes.
 
-    What is not in an entry is sent as it is: markers, entries that it cuts, and what is damaged.
+    Bytes outside entries are sent unchanged: markers, partial entries, and damage.
     """
 
     def __init__(self, room: memoryview = _NO_DATA) -> None:
-        """Have nothing of a file yet; bytes are read into *room* if they fit in there."""
+        """Start without a file; bytes are read into *room* if they fit."""
         self.room = room
         self.entries = memoryview(array("q", bytes(8 * _WORDS * _FIRST_ENTRIES)))
         self.ranges = memoryview(array("q", bytes(16 * _GROUP)))
@@ -60,22 +60,22 @@ class Stretch:
         self.start(0)
 
     def start(self, begin: int) -> None:
-        """Begin there in a file, with nothing of it yet."""
+        """Start at *begin* in a file, without data."""
         self.begin = self.end = begin
         self.data = _NO_DATA
         self.count = 0
-        self.tables: list[bytes] = [b""]  # The first stands for those of malformed entries.
+        self.tables: list[bytes] = [b""]  # The first is for malformed entries.
         self.ids = memoryview(array("Q", [0, 0]))
         self.table = 0  # That of the last entry.
         self.waiting = 0
 
     @property
     def memory_bytes(self) -> int:
-        """How much memory it takes, about."""
+        """About how much memory it takes."""
         return max(len(self.data), len(self.room)) + 8 * len(self.entries)
 
     def read(self, descriptor: int, until: int) -> None:
-        """Read the bytes up to *until* in the file, behind those that are here."""
+        """Read the bytes up to *until* in the file, after those already read."""
         at, size = len(self.data), until - self.begin
         if size <= len(self.room):
             came = os.preadv(descriptor, [self.room[at:size]], self.begin + at)
@@ -85,10 +85,10 @@ class Stretch:
             self.data = memoryview(b"".join((self.data, more)) if at else more)
 
     def frame(self, framer: Framer, until: int) -> int:
-        """Frame up to *until* in the file, or what is durable; return what was found last.
+        """Frame up to *until* in the file, or the durable end. Return the framer's last result.
 
         Raises:
-            CorruptSegmentError: what follows `end` is damaged.
+            CorruptSegmentError: the bytes after `end` are damaged.
 
         """
         while framer.at < until:
@@ -100,7 +100,7 @@ class Stretch:
         return constants.ENTRY
 
     def leave(self, end: int) -> None:
-        """End there: what is behind the last entry is sent as it is."""
+        """End the stretch at *end*: bytes after the last entry are sent unchanged."""
         self.end = end
 
     def _add(self, framer: Framer) -> None:
@@ -115,7 +115,7 @@ class Stretch:
         self.count += 1
 
     def _table_of(self, framer: Framer, entry: int) -> int:
-        """Note the token of an entry; return the number of its table, 0 if it is malformed."""
+        """Note the token of an entry. Return the number of its table, 0 if it is malformed."""
         at = framer.start
         if framer.messaging >= constants.MESSAGING_60:
             at += 1  # Flags.
@@ -150,7 +150,7 @@ class Stretch:
         self.entries = entries
 
     def select(self, columns: EntryColumns, at: int, until: int, asked: Asked) -> int:
-        """Add what is *asked* from *at* in the file to about *until*; return where that ends."""
+        """Add the part *asked* from *at* in the file to about *until*. Return its end."""
         treatments = self._treatments(asked)
         number, passed = self._first_behind(at), 0
         while number < self.count and at < until:
@@ -178,14 +178,14 @@ class Stretch:
         return at
 
     def _treatments(self, asked: Asked) -> memoryview:
-        """Return how entries are treated, by the numbers of tables and updates."""
+        """Return the treatments of entries, by the numbers of tables and updates."""
         found = [constants.ENTRY_WANTED, constants.ENTRY_WANTED]
         for table_id in self.tables[1:]:
             found += asked.treatment(table_id)
         return memoryview(array("i", found))
 
     def _first_behind(self, at: int) -> int:
-        """Return the number of the first entry that ends behind *at* in the file."""
+        """Return the number of the first entry that ends after *at* in the file."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) >> 1
@@ -234,22 +234,22 @@ class Stretch:
                 self._digest(columns, asked)
 
     def _digest(self, columns: EntryColumns, asked: Asked) -> None:
-        """Make the digests of the entries that wait for them."""
+        """Compute the pending digests of entries."""
         count, self.waiting = self.waiting, 0
         ops.siphash_all(self.data, self.ranges, 0, 2, count, asked.k0, asked.k1, self.digests)
         columns.put_digests(self.digests, count)
 
 
 class Gathering:
-    """Mutations at places, gathered from the parts of a file that have them."""
+    """Mutations at given places, gathered from the parts of a file."""
 
     def __init__(self, places: bytes, bytes_max: int, room: Callable[[int], memoryview]) -> None:
-        """Begin with none; *places* are as in `RemadeEntries.places`.
+        """Start without mutations; *places* are as in `RemadeEntries.places`.
 
         *room* returns memory of at least a given number of bytes.
 
         Raises:
-            ValueError: they are none, or of more than *bytes_max* mutation bytes.
+            ValueError: they are malformed, or of more than *bytes_max* mutation bytes.
 
         """
         if len(places) % (4 * _PLACE_NUMBERS):
@@ -269,16 +269,16 @@ class Gathering:
         self.out = self.content
 
     def next(self) -> tuple[int, int]:
-        """Return where the next mutation begins and ends in the file; nowhere when all came."""
+        """Return the start and end of the next mutation in the file; 0 and 0 when all arrived."""
         if self.done == self.count:
             return 0, 0
         end = self.places[2 * self.done] - _CRC_BYTES
         return end - self.places[2 * self.done + 1], end
 
     def take(self, data: ops.View, begin: int) -> int:
-        """Take mutations from *data*, which begins at *begin* in the file; return how many.
+        """Copy mutations from *data*, which starts at *begin* in the file. Return their number.
 
-        It ends with the first one that *data* does not have.
+        It ends at the first one that is not in *data*.
         """
         first = self.done
         while self.done < self.count:
@@ -293,6 +293,6 @@ class Gathering:
 
 
 def covering(stretches: Sequence[Stretch], at: int) -> Stretch | None:
-    """Return the one of ascending *stretches* that has the byte *at* of their file."""
+    """Return the one of ascending *stretches* with the byte *at* of their file."""
     number = bisect_right(stretches, at, key=BEGIN) - 1
     return stretches[number] if number >= 0 and at < stretches[number].end else None

@@ -1,6 +1,6 @@
 """The pins of a job, for the commands that start or forget it.
 
-The job writes them by `hold`; here are those of every state that it ever had. Blocking I/O.
+The job writes them by `hold`; this module handles those of every state it ever had. Blocking I/O.
 """
 
 import contextlib
@@ -18,18 +18,18 @@ from headrace.sources.cassandra.logs.pins import FOLDER, Noted
 if TYPE_CHECKING:
     from headrace.sources.cassandra.agent.client import Agent
 
-SPLITS_MAX: Final = 5_000  # In one request: of more the body would be too long.
+SPLITS_MAX: Final = 5_000  # In one request: the body of more would be too long.
 
 
 def traces_of(
     logs: Mapping[str, LogReader], job: str, mark: str, *, everywhere: bool
 ) -> Sequence[Trace]:
-    """Return the notes of *job* in all *logs*; *mark* stands for the state that is ours.
+    """Return the pins of *job* in all *logs*; *mark* is that of our state.
 
     Raises:
-        HoldError: a note cannot be read.
-        AgentUnavailableError: an agent does not answer; it is left out unless *everywhere*.
-        AgentRefusedError: an agent does not let us in.
+        HoldError: a pin cannot be read.
+        AgentUnavailableError: an agent does not answer; without *everywhere*, it is left out.
+        AgentRefusedError: an agent rejects our access.
 
     """
     found = []
@@ -40,12 +40,12 @@ def traces_of(
 
 
 def forget(logs: Mapping[str, LogReader], traces: Sequence[Trace]) -> None:
-    """Remove notes.
+    """Remove pins.
 
     Raises:
-        HoldError: one cannot be removed.
+        HoldError: a pin cannot be removed.
         AgentUnavailableError: an agent does not answer.
-        AgentRefusedError: an agent does not let us in.
+        AgentRefusedError: an agent rejects our access.
 
     """
     for node, job, state in {(trace.place, trace.job, trace.state) for trace in traces}:
