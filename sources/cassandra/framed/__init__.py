@@ -1,1 +1,1 @@
-"""Logs framed once for many splits: their entries sorted by split, and read from there."""
+"""Logs framed once for many splits: their entries, sorted by split, and the reader of these."""

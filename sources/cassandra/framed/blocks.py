@@ -1,10 +1,10 @@
-"""Blocks of framed entries: how one is written, and a file of those of one split.
+"""Blocks of framed entries: their format, and a file with those of one split.
 
-A block is two numbers of 32 bits, the lengths of its head and of its body; the head in MessagePack;
-and the body: where entries end in the segment (64 bits each), digests (128 bits), sizes (32 bits),
-how each entry is sent (8 bits), and bytes. Numbers are little-endian. Blocks may be in a file in
-any order. Of an entry that is sent as a digest the bytes are in the block of another log; where
-they are in none, they are read again in the log of the entry.
+A block is two 32-bit numbers, the lengths of its head and of its body; the head in MessagePack; and
+the body: ends of entries in the segment (64 bits each), digests (128 bits), sizes (32 bits), the
+kind of each entry (8 bits), and bytes. Numbers are little-endian. Blocks may be in a file in any
+order. The bytes of an entry that is sent as a digest are in the block of another log; if they are
+in none, they are read again from the log of the entry.
 """
 
 import mmap
@@ -23,7 +23,7 @@ from headrace.sources.cassandra.errors import SegmentError, StateError
 from headrace.sources.cassandra.framed.rejoining import SentBytes
 from headrace.sources.cassandra.logs.rescued_copies import Rescued
 
-# Returns the mutation of a node's log, by its segment, the end of its entry and its length.
+# Returns the mutation in a node's log, by its segment, the end of its entry and its length.
 Fetch = Callable[[str, int, int, int], Rescued | None]
 
 _LENGTHS: Final = struct.Struct("<II")
@@ -31,7 +31,7 @@ _END_BYTES, _DIGEST_BYTES, _SIZE_BYTES, _KIND_BYTES = 8, 16, 4, 1
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
-    """What a framer found behind the last block of a section: see `Framer.next_entry`."""
+    """The framer's result after the last block of a section: see `Framer.next_entry`."""
 
     found: int
     at: int
@@ -39,11 +39,11 @@ class End(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """What a block is: the one of that `number` in the section that begins at `begin` in a segment.
+    """The head of block `number` in the section that starts at `begin` in a segment.
 
-    `until` is where the section ends; the last block of it has an `end`. With `is_unfit` none of
-    the segment could be framed once for all. Of `count` entries so many have `digests` under `key`;
-    of `both` of these there are bytes, too.
+    `until` is the end of the section; its last block has an `end`. With `is_unfit` none of the
+    segment could be framed for all splits. Of `count` entries, `digests` have a digest under `key`;
+    of these, `both` also have bytes.
     """
 
     node: str
@@ -63,7 +63,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Columns(NamedTuple):
-    """Where the columns of a body begin in it."""
+    """The starts of the columns in a body."""
 
     digests: int
     sizes: int
@@ -79,7 +79,7 @@ class _Columns(NamedTuple):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Where the body of a block is in its file."""
+    """The place of a block's body in its file."""
 
     head: Head
     at: int
@@ -101,10 +101,10 @@ class BlockFile:
     """A file of blocks. For one thread; blocking file I/O."""
 
     def __init__(self, path: Path) -> None:
-        """Find the blocks in *path*, by node and segment, in their order.
+        """Find the blocks in *path*, by node and segment, in order.
 
         Raises:
-            StateError: blocks are missing, or it is not of blocks.
+            StateError: blocks are missing, or the file has another format.
 
         """
         self._path = path
@@ -139,7 +139,7 @@ class BlockFile:
         return found
 
     def _check(self, blocks: Sequence[Block]) -> None:
-        """Find out whether each block of a segment is there, once."""
+        """Check that each block of a segment exists once."""
         begin, number = blocks[0].head.begin, 0
         for block in blocks:
             head = block.head
@@ -155,12 +155,12 @@ class BlockFile:
         return StateError(said, place=f"{self._path}: byte {at}", hint=hint)
 
     def columns(self, block: Block, fetch: Fetch) -> tuple[memoryview, memoryview, memoryview]:
-        """Return where entries end, their sizes, and their bytes.
+        """Return the ends of entries, their sizes, and their bytes.
 
         *fetch* reads mutations that no log sent. Raises as it does.
 
         Raises:
-            StateError: there is another mutation or none at a place, because its segment is gone.
+            StateError: another mutation or none is at a place, because its segment is gone.
 
         """
         body = self._read(block, 0, block.size)
@@ -182,11 +182,11 @@ class BlockFile:
 
     @staticmethod
     def _again(head: Head, position: int, length: int, wanted: bytes, fetch: Fetch) -> bytes:
-        """Read a mutation where it was framed."""
+        """Read a mutation from the place where it was framed."""
         said = "a mutation that was there is gone"
         try:
             found = fetch(head.node, head.segment_id, position, length)
-        except SegmentError as error:  # The reader of the log would take it for damage there.
+        except SegmentError as error:  # The reader of the log would treat it as damage there.
             found, said = None, f"a mutation cannot be read any more: {error.message}"
         if found is None or digest(found.raw, head.key) != wanted:
             hint = "segments were removed while a replay read them: run it again"
@@ -195,12 +195,12 @@ class BlockFile:
         return found.raw
 
     def _read(self, block: Block, begin: int, end: int) -> memoryview:
-        """Return a copy: the columns of it are aligned."""
+        """Return a copy, in which columns are aligned."""
         return memoryview(bytearray(self._mapped[block.at + begin : block.at + end]))
 
     @cached_property
     def _sent(self) -> SentBytes:
-        """What is sent with bytes and digest, of all logs."""
+        """The mutations sent with bytes and digest, of all logs."""
         sent = SentBytes(sum(block.head.both for block in self._blocks))
         for block in self._blocks:
             if block.head.both:
@@ -216,7 +216,7 @@ class BlockFile:
         return sent
 
     def of(self, node: str) -> Mapping[int, Sequence[Block]]:
-        """Return the blocks of a node's segments, by number; none of what was not framed."""
+        """Return the blocks of a node's segments, by number, except those not framed."""
         return self.segments.get(node, {})
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class BlockFile:
 
 
 def _mapped(path: Path) -> memoryview:
-    """Return the file: its bytes are copied once or twice, near those before."""
+    """Return the file as mapped memory: its bytes are copied once or twice, in order."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return memoryview(b"")

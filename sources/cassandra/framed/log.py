@@ -1,4 +1,4 @@
-"""A node's log whose entries were framed before; what could not be is read from its files."""
+"""A node's log whose entries were framed before; other parts are read from its files."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -17,17 +17,17 @@ class FramedSegment:
     supply: Supply | None = None
 
     def __init__(self, file: BlockFile, blocks: Sequence[Block], copies: Copies) -> None:
-        """Read none of *blocks* yet, which are in *file*; *copies* are those of all logs."""
+        """Set *blocks*, which are in *file*; *copies* are those of all logs."""
         self._file = file
         self._blocks = blocks
         self._copies = copies
         self._next = 0
 
     def begin(self, framer: Framer, resume: int) -> None:
-        """Let *framer* find the entries that end behind *resume*.
+        """Make *framer* find the entries that end after *resume*.
 
         Raises:
-            StateError: the blocks begin behind it.
+            StateError: the blocks start after it.
 
         """
         self._next = 0
@@ -57,28 +57,28 @@ class FramedSegment:
         return end.found
 
     def read_into(self, _offset: int, _buffer: memoryview) -> int:
-        """Return 0: there are entries, no bytes beside them."""
+        """Return 0: there are only entries, without bytes between them."""
         return 0
 
     def close(self) -> None:
-        """Close the segments of copies: the file is open for all segments."""
+        """Close the segments of copies: the file stays open for all segments."""
         self._copies.close()
 
 
 class FramedLog:
-    """See the module."""
+    """A log of one node, with framed entries."""
 
     def __init__(
         self, node: str, log: LogReader, file: Callable[[], BlockFile], copies: Copies
     ) -> None:
-        """*file* returns the blocks of the split that is read now; *copies* read all logs."""
+        """*file* returns the blocks of the split being read; *copies* read all logs."""
         self._node = node
         self._copies = copies
         self._log = log
         self._file = file
 
     def segments(self) -> Sequence[SegmentInfo]:
-        """Return the segments that hold CDC data now."""
+        """Return the segments with CDC data now."""
         return self._log.segments()
 
     def is_still(self) -> bool:
@@ -86,7 +86,7 @@ class FramedLog:
         return self._log.is_still()
 
     def open(self, segment: SegmentInfo) -> SegmentBytes:
-        """Open a listed segment, from its blocks if there are any."""
+        """Open a listed segment, from its blocks if it has any."""
         file = self._file()
         blocks = file.of(self._node).get(segment.segment_id)
         return FramedSegment(file, blocks, self._copies) if blocks else self._log.open(segment)

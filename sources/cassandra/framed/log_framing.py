@@ -1,7 +1,7 @@
 """Frames a part of a node's log once, and yields its entries in blocks for splits.
 
-What cannot be framed, because it is damaged or cannot be opened, is left to the readers of the
-splits: they read the segment themselves, and treat it as they do without blocks.
+A part that cannot be framed, because it is damaged or cannot be opened, is left to the readers of
+the splits: they read the segment themselves, and treat it as without blocks.
 """
 
 from collections import deque
@@ -21,18 +21,18 @@ from headrace.sources.cassandra.logs.directory import LogReader, SegmentBytes, S
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.state.cdc_state import Marker
 
-HELD_BYTES_MAX: Final = 32 * 1024 * 1024  # Of entries in memory, of all splits together.
-# Less is held as far as blocks have about so much of it: it stays in the processor's cache.
+HELD_BYTES_MAX: Final = 32 * 1024 * 1024  # Of entries in memory, for all splits together.
+# Less is held while blocks have about this size: it stays in the processor's cache.
 HELD_BYTES_MIN: Final = 4 * 1024 * 1024
 BLOCK_BYTES: Final = 256 * 1024
 KEY_BYTES: Final = 16
 
-Blocks = Iterator[tuple[int, bytes]]  # For which split, and a block.
+Blocks = Iterator[tuple[int, bytes]]  # A split, and a block for it.
 Spared = Callable[[SegmentInfo], Sequence[tuple[int, int]]]
 
 
 class LogPart(NamedTuple):
-    """What lies behind `begin` in the log of `node`, up to `end`.
+    """The part of the log of `node` after `begin`, up to `end`.
 
     `read` are the nodes whose logs have parts; `key` is that of the digests of all parts.
     """
@@ -45,7 +45,7 @@ class LogPart(NamedTuple):
 
 
 class LogFramer:
-    """See the module. For one thread; blocking file I/O."""
+    """The framing of logs. For one thread; blocking file I/O."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class LogFramer:
         keys: Keys,
         spared: Mapping[str, Spared],
     ) -> None:
-        """*keys* open encrypted segments; *spared* parts of segments are left out, by node."""
+        """*keys* decrypt segments; *spared* returns parts of segments to leave out, by node."""
         self._sorter = sorter
         self._keys = keys
         self._spared = spared
@@ -64,7 +64,7 @@ class LogFramer:
         self._held_max = min(HELD_BYTES_MAX, wanted)
 
     def frame(self, log: LogReader, part: LogPart, book: int, shares: Shares) -> Blocks:
-        """Yield the blocks of *part* of a *log*, of which split *book* keeps the books.
+        """Yield the blocks of *part* of a *log*; split *book* keeps the log's books.
 
         *shares* are those of the log.
         """
@@ -103,7 +103,7 @@ class LogFramer:
                 self._open(opened, segment, min(spared.popleft()[1], until), until)
             found = sorter.sort(framer, spared[0][0] if spared else END_OFFSET, self._held_max)
             if found == constants.ENTRY and sorter.held < self._held_max:
-                continue  # Up to a spared part.
+                continue  # Up to a part to leave out.
             end = None if found == constants.ENTRY else End(found, framer.at, framer.at_until)
             for split in sorter.wanted:
                 entries = sorter.sent(split)

@@ -1,4 +1,4 @@
-"""Mutations whose bytes one log sent, put where other logs sent digests of them.
+"""Inserts mutations whose bytes one log sent where other logs sent their digests.
 
 Separate so that it can be compiled.
 """
@@ -13,10 +13,10 @@ _SLOTS_MIN = 16
 
 
 class SentBytes:
-    """Where the mutations of a file begin, by their digests."""
+    """The places of mutations in a file, by their digests."""
 
     def __init__(self, count: int) -> None:
-        """Begin with none, and have memory for *count* of them."""
+        """Start empty, with memory for *count* mutations."""
         slots = _SLOTS_MIN
         while slots < 2 * count:
             slots *= 2
@@ -26,9 +26,9 @@ class SentBytes:
         self.count = 0
 
     def add(self, at: int, kinds: memoryview, sizes: memoryview, digests: memoryview) -> None:
-        """Add the mutations of a block that were sent; its contents begin *at* in the file.
+        """Add the mutations of a block; its contents start *at* in the file.
 
-        *digests* are two words for each entry that is not sent alone.
+        *digests* are two words for each entry with a digest.
         """
         digest = 0
         for number in range(len(kinds)):
@@ -53,7 +53,7 @@ class SentBytes:
         return 0
 
     def find(self, d0: int, d1: int, length: int) -> int:
-        """Return where the mutation of that digest and length begins in the file; -1: nowhere."""
+        """Return the place of the mutation with this digest and length in the file; -1: none."""
         slot = d0 & self.mask
         while self.slots[slot]:
             record = _WORDS * (self.slots[slot] - 1)
@@ -66,7 +66,7 @@ class SentBytes:
             slot = (slot + 1) & self.mask
         return -1
 
-    def rejoin(  # noqa: PLR0913, PLR0917 (the columns of a block, and what is made of them)
+    def rejoin(  # noqa: PLR0913, PLR0917 (the columns of a block, and the result)
         self,
         file: ops.View,
         kinds: memoryview,
@@ -77,8 +77,8 @@ class SentBytes:
     ) -> Sequence[tuple[int, int, int]]:
         """Write all entries of a block to *made*; *content* has those that it sent.
 
-        Returns those that are nowhere in *file*: the number of each, where it is to be in *made*,
-        and where its digest is in *digests*.
+        Returns those that are not in *file*: the number of each, its place in *made*, and the place
+        of its digest in *digests*.
         """
         missing = []
         at = sent = digest = 0

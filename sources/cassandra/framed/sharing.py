@@ -1,8 +1,8 @@
-"""Which replica of a mutation sends its bytes; the others send digests of it.
+"""Decides which replica of a mutation sends its bytes; the others send digests of it.
 
 Each log decides alone, by the digest: of the replicas of a token whose logs are read, each sends an
-equal part. If one was chosen whose log does not have the mutation, the bytes are read again where
-another one found them: so the choice need not be right. Separate so that it can be compiled.
+equal part. If the log of the chosen one does not have the mutation, the bytes are read again from
+another log: so the choice need not be right. Separate so that it can be compiled.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from headrace.sources.cassandra.ring.topology import Topology
 from headrace.sources.cassandra.schema.layout import Catalogue
 from headrace.sources.cassandra.schema.tables import Schema
 
-_WHOLE = 0  # The share of what all logs send with its bytes, without a digest.
+_WHOLE = 0  # The share of mutations that all logs send with bytes, without a digest.
 _BITS, _MASK = 8, 0xFF
 _REPLICAS_MAX = 255
 
@@ -22,12 +22,12 @@ Ring = Sequence[tuple[int, int]]
 
 
 class Shares:
-    """The share that one log has of mutations: how many replicas there are, and which one it is."""
+    """The share of one log: the number of replicas, and which of them it is."""
 
     def __init__(
         self, catalogue: Catalogue, keyspaces: Sequence[int], rings: Sequence[Ring]
     ) -> None:
-        """*keyspaces* has for each table of *catalogue* the number of its ring; -1 if it has none.
+        """*keyspaces* has the number of the ring of each table of *catalogue*; -1 if it has none.
 
         A token belongs to the first ring token that is not smaller, wrapping round.
         """
@@ -59,14 +59,14 @@ class Shares:
         return self.shares[begin if low_at == end else low_at]
 
     def sends(self, share: int, digest: int) -> int:
-        """Say whether a log with that *share* sends the bytes, by the lower half of the digest."""
+        """Return whether a log with *share* sends the bytes, by the lower half of the digest."""
         return int(digest % (share >> _BITS) == share & _MASK)
 
 
 def shares_of(
     topology: Topology, keyspaces: Sequence[str], schema: Schema, node: str, read: Collection[str]
 ) -> Shares:
-    """Return the shares of *node*'s log, of the tables of *schema* that are in *keyspaces*.
+    """Return the shares of *node*'s log, for the tables of *schema* in *keyspaces*.
 
     *read* are the nodes whose logs are read.
 
@@ -90,5 +90,5 @@ def shares_of(
 
 
 def no_shares() -> Shares:
-    """Return what lets a log send all bytes."""
+    """Return shares with which a log sends all bytes."""
     return Shares(Catalogue(Schema({}, {})), (), ())

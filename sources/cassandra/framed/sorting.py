@@ -1,9 +1,9 @@
 """Sorts the entries of a log by the split that decides about them.
 
 An entry goes to the split of its first update's partition key. Entries that change the schema, and
-those without a whole key, go to all splits. The split that keeps the books of the log gets what it
-needs to count the entries of the others: up to their keys, or all of an entry with several updates.
-Of a mutation that several logs have, one sends the bytes, and the others a digest: see `sharing`.
+those without a complete key, go to all splits. The split that keeps the books of the log gets
+enough to count the entries of the others: up to their keys, or all of an entry with several
+updates. Of a mutation in several logs, one sends the bytes, and the others a digest: see `sharing`.
 Separate so that it can be compiled.
 """
 
@@ -21,7 +21,7 @@ _HALF, _LOW = 0x8000_0000, 0xFFFF_FFFF
 _TABLE_ID_BYTES = 16
 _NAME_BASED = 3  # The UUID version of system tables' ids.
 _FIRST_ENTRIES, _FIRST_BYTES = 64, 4096
-_GROUP = 64  # Digests that are made side by side.
+_GROUP = 64  # Digests computed together.
 _DIGEST_BYTES = 16
 _NO_ENDS = memoryview(array("q"))
 _NO_SIZES = memoryview(array("i"))
@@ -30,13 +30,13 @@ _NO_DIGESTS = memoryview(array("Q"))
 
 
 class SortedEntries:
-    """The entries of one split: where each ends in the segment, its size, and what is sent of it.
+    """The entries of one split: the end of each in the segment, its size, and the part sent.
 
-    `count` of them; `digests` have a digest, of these `both` have their bytes, too.
+    There are `count`; `digests` of them have a digest, and `both` of these also have bytes.
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without entries."""
         self.ends_block = Block("q", _FIRST_ENTRIES)
         self.ends = self.ends_block.view()
         self.sizes_block = Block("i", _FIRST_ENTRIES)
@@ -66,7 +66,7 @@ class SortedEntries:
         self.size += end - start
 
     def share(self, shares: Shares, k0: int, k1: int) -> None:
-        """Make the digests of what several logs have, and drop the bytes that others send."""
+        """Compute the digests of shared mutations, and drop the bytes that other logs send."""
         self.kinds = memoryview(bytearray(max(1, self.count)))
         self.found = memoryview(array("Q", bytes(_DIGEST_BYTES * max(1, self.shared))))
         self.digests = self.both = 0
@@ -115,9 +115,9 @@ class SortedEntries:
         return 0
 
     def columns(self) -> tuple[memoryview, memoryview, memoryview, memoryview, memoryview]:
-        """Return where entries end, the digests, sizes, kinds and bytes, until the next `put`.
+        """Return ends of entries, digests, sizes, kinds and bytes, until the next `put`.
 
-        After `share`.
+        Call it after `share`.
         """
         return (
             memoryview(self.ends)[: self.count].cast("B"),
@@ -151,11 +151,11 @@ class SortedEntries:
 class EntrySorter:
     """The entries of one log after another, until they are cleared. `held` is their size.
 
-    The split `book` counts what is of no concern in the log.
+    The split `book` counts the entries of the log that belong to no split.
     """
 
     def __init__(self, splits: int, wanted: Collection[int]) -> None:
-        """Sort for the *wanted* ones of so many *splits*."""
+        """Sort for the *wanted* ones of *splits* splits."""
         self.splits = splits
         self.wanted: Sequence[int] = sorted(wanted)
         self.by_split: list[SortedEntries | None] = [
@@ -168,9 +168,9 @@ class EntrySorter:
         self.schema_ids = system_schema.IDS
 
     def begin(self, book: int, shares: Shares, key: bytes) -> None:
-        """Begin with a part of a log, of which split *book* keeps the books.
+        """Start a part of a log; split *book* keeps its books.
 
-        *key* is the 16 bytes of the digests, the same for all logs.
+        *key* is the 16-byte key of the digests, the same for all logs.
         """
         self.book = book
         self.shares = shares
@@ -180,7 +180,7 @@ class EntrySorter:
     def sort(self, framer: Framer, stop_at: int, held_max: int) -> int:
         """Sort entries up to *stop_at*, or until *held_max* bytes are held.
 
-        Returns what the framer found last, ENTRY where a bound stopped it. Raises as `next_entry`.
+        Returns the last result of the framer, ENTRY if a limit was reached. Raises as `next_entry`.
         """
         found, framed = constants.ENTRY, framer.at - framer.beside
         while found == constants.ENTRY and framer.at < stop_at and self.held < held_max:
@@ -240,7 +240,7 @@ class EntrySorter:
         return entries
 
     def sent(self, split: int) -> SortedEntries:
-        """Return the entries of a wanted split as they are sent; then they must be cleared."""
+        """Return the entries of a wanted split in the form to send; then they must be cleared."""
         entries = self.of(split)
         entries.share(self.shares, self.k0, self.k1)
         return entries
