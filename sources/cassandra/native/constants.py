@@ -1,15 +1,15 @@
 """The numbers that compiled modules share with each other and with their callers.
 
 Separate so that compiled code reads them as C constants: constants.pxd gives the same names the
-same values, and a test compares the two. An operation, what a mutation is cut into, is ten 64-bit
-numbers.
+same values, and a test compares the two. An operation, of which a parsed mutation consists, is ten
+64-bit numbers.
 """
 
-# What `Framer.next_entry` finds.
+# Results of `Framer.next_entry`.
 ENTRY = 1  # An entry whose checksums are right.
 LIMIT = 2  # Nothing more is durable yet; the same call continues later.
 FINISHED = 3  # The chain of sync markers ends here.
-# What `Intake.run` stops at besides.
+# Additional results of `Intake.run`.
 SCHEMA_CHANGE = 4  # An entry of `system_schema`, which moves the log's epoch.
 UNKNOWN_TABLE = 5  # An entry of a table whose treatment is not set yet.
 
@@ -40,9 +40,9 @@ MARKER = 8  # FLAGS: the bound's kind; COLUMN: the number of its values.
 MARKER_CLOSE = 9
 MARKER_OPEN = 10
 
-NOWHERE = -1  # In place of a position: it does not exist.
+NOWHERE = -1  # Instead of a position: it does not exist.
 POSITION_BYTES = 2  # Of a UDT's field, in a cell's path.
-MESSAGING_60 = 14  # The version of messaging from which on mutations are as Cassandra 6.0 has them.
+MESSAGING_60 = 14  # The messaging version from which mutations have the format of Cassandra 6.0.
 VINT_MORE = 0x80  # If the first byte of a vint is this or more, more bytes follow.
 
 # Partition flags.
@@ -100,23 +100,23 @@ AGREED_FLAGS = 7
 AGREED_EPOCH = 8  # The number of the epoch in force for it.
 AGREED_DIGEST = 9  # The lower half of its digest; the upper half follows.
 LATE = 1  # It had expired when the copy that completed its agreement was read.
-# In what `Agreement` returns for an emission, above the number of copies, and in AGREED_FLAGS.
+# The result of `Agreement` for an emission: flags above the number of copies, and in AGREED_FLAGS.
 COPIES = 0xFF
 ASSUMED = 0x100  # Its copies include some assumed in a lost part of a log.
-EXPIRED = 0x200  # It expired while pending, and is published with the copies it has.
+EXPIRED = 0x200  # It expired while pending, and is published with its copies.
 
-# What `Agreement.observe` returns for a mutation whose level is met, but which shares its token
+# The result of `Agreement.observe` for a mutation whose level is met, but which shares its token
 # with another: it may be known in other bytes.
 SUSPECT = -1_000_000
 
-# How the entries of a table are treated.
+# The treatment of a table's entries.
 IGNORED = 0
 NEIGHBOUR = 1  # Not requested, but may share a mutation with a requested table.
 SELECTED = 2
 COUNTER = 3  # Has CDC but cannot be delivered.
 SCHEMA = 4  # Describes tables.
 
-# What a CQL type becomes in Avro.
+# The Avro forms of CQL types.
 AVRO_TEXT = 1
 AVRO_ASCII = 2
 AVRO_BYTES = 3
@@ -138,7 +138,7 @@ AVRO_MAP = 18
 AVRO_VECTOR = 19
 AVRO_RECORD = 20
 
-# What a CQL type becomes in change JSON; all other types are written from objects.
+# The forms of CQL types in change JSON; all others are written from objects.
 JSON_OTHER = 0
 JSON_TEXT = 1
 JSON_ASCII = 2
@@ -162,31 +162,31 @@ OP_DELETE = 2
 OP_DELETE_RANGE = 3
 OP_DELETE_PARTITION = 4
 
-# What `ChangeOutput.wants` returns for a table.
+# Results of `ChangeOutput.wants` for a table.
 UNWANTED = 0
 WITH_MESSAGE = 1
 WITHOUT_MESSAGE = 2
 
-# Complex columns as Avro writes their cells.
+# The Avro forms of cells in complex columns.
 COMPLEX_OTHER = 0
 COMPLEX_SET = 1
 COMPLEX_UDT = 2
 
 # Fields of a plain row, for `native.put_plain`.
 PLAIN_WIDTH = 10
-PLAIN_COLUMN = 0  # How many of its listed columns are written.
-PLAIN_SIMPLE = 1  # Where the next simple cell is.
-PLAIN_COMPLEX = 2  # Where the next complex column is; -1: where the next simple one would be.
+PLAIN_COLUMN = 0  # The number of its listed columns already written.
+PLAIN_SIMPLE = 1  # The place of the next simple cell.
+PLAIN_COMPLEX = 2  # The place of the next complex column; -1: that of the next simple one.
 PLAIN_BASE_US = 3  # The base of its times.
 PLAIN_ROW_US = 4  # Its write time.
 PLAIN_DELETIONS = 5  # Whether its complex columns have a deletion.
-PLAIN_MARK = 6  # What each cell begins with, its flags and with them its write time if it has one,
+PLAIN_MARK = 6  # The start of each cell, its flags and with them its write time if it has one,
 PLAIN_MARK_BYTES = 7  # and whether that is one byte or two, the first the lowest.
-PLAIN_TTL = 8  # The TTL of all cells, and when they expire;
+PLAIN_TTL = 8  # The TTL of all cells, and their expiry;
 PLAIN_EXPIRES = 9  # -1: never.
-# A column's form: what it becomes in Avro, its cells' length or -1, and, if it is complex, what
-# paths and values become; 0 for none. A UDT has BY_NAME for paths, and for values where among all
-# forms the number of its fields stands, with what each becomes behind it.
+# A column's form: its form in Avro, its cells' length or -1, and, if it is complex, the forms of
+# paths and values; 0 for none. A UDT has BY_NAME for paths, and for values the place, among all
+# forms, of the number of its fields, followed by the form of each.
 FORM_WIDTH = 4
 FORM_TYPE = 0
 FORM_FIXED = 1
@@ -194,8 +194,8 @@ FORM_PATH = 2
 FORM_CELL = 3
 BY_NAME = -1
 
-# A note, which an entry has while its group waits: besides the entry's numbers, where the place of
-# its split begins, and what is known of its record.
+# A note of an entry while its group waits: besides the entry's numbers, the place of its split, and
+# what is known of its record.
 NOTE_WORDS = 8
 NOTE_SPLIT = 0
 NOTE_KEYSPACE = 1
@@ -205,8 +205,8 @@ NOTE_END = 4
 NOTE_POSITION = 5
 NOTE_PLACE = 6
 NOTE_RECORD = 7
-# A place, which a split has in a log: segment and offset of the marker that the split resumed
-# from, the log slot, and how many of its entries were read.
+# A place of a split in a log: segment and offset of the marker at which the split resumed, the log
+# slot, and the number of its entries read.
 PLACE_WORDS = 4
 PLACE_SEGMENT = 0
 PLACE_OFFSET = 1
@@ -245,29 +245,29 @@ LOCATION_LENGTH = 3
 LOCATION_NEXT = 4  # The next location, which count from 1; it is not stored.
 
 ID_BYTES = 16  # Of a mutation's public name.
-# Kept of an encoded change: its write time, operation, index in its mutation, and mutation.
+# Kept for an encoded change: its write time, operation, index in its mutation, and mutation.
 FACT_WORDS = 4
 FACT_TIMESTAMP = 0
 FACT_OPERATION = 1
 FACT_INDEX = 2
 FACT_MUTATION = 3
 SUM_WORDS = 2  # Of a change's checksum: the lower half comes first.
-# Bytes in Avro that no fixed-length value, with its union and its counts, exceeds.
+# Bytes in Avro that no fixed-length value exceeds, including its union and its counts.
 COLUMN_BYTES = 64
 
-# Kinds of the parts of what an agent sends of a segment, and how many bits they take.
-PART_BYTES = 0  # Bytes of the file as they are.
+# Kinds of the parts in an agent's response about a segment, and the bits of a kind.
+PART_BYTES = 0  # Bytes of the file, unchanged.
 PART_FULL = 1  # A mutation.
 PART_DIGEST = 2  # A mutation of which only the digest is sent.
-PART_PASSED = 3  # Entries that were not asked for: only how many bytes they take.
+PART_PASSED = 3  # Entries that were not requested: only their number of bytes.
 PART_KIND_BITS = 2
 
-# How an entry is sent that was framed for a split.
+# The kinds of entries framed for a split.
 SENT_BYTES = 0  # With its bytes, by each log.
-SENT_BOTH = 1  # With its bytes and their digest, for other logs that have the mutation.
+SENT_BOTH = 1  # With its bytes and their digest, for other logs with the mutation.
 SENT_DIGEST = 2  # The digest alone.
-PASSED_BYTES_MIN = 32  # Of an entry that can be passed over: one of a system table takes its place.
-# The answers of readers to the entries of a table: see `stretches.Stretch`.
+PASSED_BYTES_MIN = 32  # Of an entry that can be skipped: one of a system table replaces it.
+# Treatments of a table's entries by readers: see `stretches.Stretch`.
 ENTRY_PASSED = 0
 ENTRY_WANTED = 1
 ENTRY_BY_TOKEN = 2

@@ -3,19 +3,19 @@
 import mmap
 from typing import Final
 
-_HUGE_BYTES: Final = 4 << 20  # From here on a huge page that is half used is a small loss.
+_HUGE_BYTES: Final = 4 << 20  # From this size on, a half-used huge page is a small loss.
 
 
 class Block:
     """Zeroed items of one type, whose number can grow.
 
-    The first write to a page of 4 KiB costs 2 µs on a virtual machine, and 10 µs where the host
-    must find the page: more than what is then written there. So nothing is cleared in advance, a
-    table that grows keeps its pages, and a large one grows by huge pages where the system has them.
+    The first write to a page of 4 KiB costs 2 µs on a virtual machine, and 10 µs if the host must
+    find the page: more than the write itself. So nothing is cleared in advance, a table that grows
+    keeps its pages, and a large one grows by huge pages if the system has them.
     """
 
     def __init__(self, code: str, count: int) -> None:
-        """Take *count* items of a native type by its `array` code, all zero."""
+        """Allocate *count* items of a native type by its `array` code, all zero."""
         self._code = code
         self._item_bytes = memoryview(bytes(8)).cast(code).itemsize  # type: ignore[call-overload]
         self._pages = mmap.mmap(

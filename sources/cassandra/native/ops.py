@@ -1,7 +1,7 @@
 """Byte-level operations of the hot path, in Python; compiled modules call the C library instead.
 
-Separate so that compiled callers get C functions and interpreted callers get this file.
-Positions are byte offsets into *view*, *end* exclusive; nothing is checked.
+Separate so that compiled callers get C functions and interpreted callers get this file. Positions
+are byte offsets into *view*, *end* exclusive; they are not checked.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ def crc32(view: View, start: int, end: int, seed: int) -> int:
 def siphash128(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
     view: View, start: int, end: int, k0: int, k1: int, out: Words
 ) -> None:
-    """Write SipHash-2-4-128 under the key (*k0*, *k1*) to out[0] and out[1]."""
+    """Write SipHash-2-4-128 with the key (*k0*, *k1*) to out[0] and out[1]."""
     v = [
         0x736F6D6570736575 ^ k0,
         0x646F72616E646F6D ^ k1 ^ 0xEE,
@@ -111,7 +111,7 @@ def siphash_all(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
 ) -> None:
     """Write the digests of *count* byte ranges to *out*, two words each.
 
-    Range i is from ranges[first + i * stride] to the number after it; many go side by side in C.
+    Range i is from ranges[first + i * stride] to the number after it; C computes several at once.
     """
     for i in range(count):
         at = first + i * stride
@@ -123,7 +123,7 @@ def sha16_all(
 ) -> None:
     """Write the first 16 bytes of SHA-256 of each of *count* byte ranges to *out*.
 
-    Range i is from ranges[i * stride] to the number after it; many go side by side in C.
+    Range i is from ranges[i * stride] to the number after it; C computes several at once.
     """
     for i in range(count):
         start, end = ranges[i * stride], ranges[i * stride + 1]
@@ -146,7 +146,7 @@ def u64(view: View, at: int) -> int:
 
 
 def same(a: View, at: int, b: View, start: int, count: int) -> bool:
-    """Say whether *count* bytes at a[at] and b[start] are equal."""
+    """Return whether *count* bytes at a[at] and b[start] are equal."""
     return a[at : at + count] == b[start : start + count]
 
 
@@ -166,12 +166,12 @@ def take_words(words: Words, count: int) -> bytes:
 
 
 def vint_extra(first: int) -> int:
-    """Return how many bytes follow the first one of a vint: its leading ones."""
+    """Return how many bytes follow the first byte of a vint: its leading one bits."""
     return 8 - (first ^ 0xFF).bit_length()
 
 
 def popcount(mask: int) -> int:
-    """Return how many bits are set."""
+    """Return the number of set bits."""
     return mask.bit_count()
 
 
@@ -187,10 +187,10 @@ def put_digest(words: Words, at: int, d0: int, d1: int) -> None:
 
 
 def put_bound(out: Words, at: int, digest: Words, start: int, count: int) -> None:
-    """Write what the shares of the first *count* changes, at least one, of a digest come to.
+    """Write the sum of the shares of the first *count* changes, at least one, of a digest.
 
-    The share of a change is what lies between two bounds: 0 before the first, the digest behind the
-    last. So all shares add up to the digest, however many changes there are.
+    The share of a change is the difference of two bounds: 0 before the first, the digest after the
+    last. So all shares add up to the digest, for any number of changes.
     """
     _put_halves(out, at, _up_to(checksum_of(digest, start), count))
 
@@ -206,7 +206,7 @@ def subtract_checksum(out: Words, at: int, words: Words, start: int) -> None:
 
 
 def shares_of(words: Sequence[int], at: int, count: int) -> list[int]:
-    """Return the checksums of all *count* changes of the mutation whose digest is in words[at:].
+    """Return the checksums of all *count* changes of the mutation with the digest in words[at:].
 
     See `put_bound`. The digest itself is the last item.
     """
@@ -216,7 +216,7 @@ def shares_of(words: Sequence[int], at: int, count: int) -> list[int]:
 
 
 def checksum_of(words: Sequence[int], at: int) -> int:
-    """Return the number of 128 bits in two words, the lower one first."""
+    """Return the 128-bit number in two words, the lower one first."""
     return (words[at] & _MASK) | (words[at + 1] & _MASK) << 64
 
 
@@ -226,7 +226,7 @@ def _put_halves(words: Words, at: int, number: int) -> None:
 
 
 def _up_to(whole: int, count: int) -> int:
-    """Return what the first *count* shares of a digest come to."""
+    """Return the sum of the first *count* shares of a digest."""
     found = 0
     for shift in (0, 64) if count else ():
         half = (whole >> shift & _MASK) ^ (count * 0x9E37_79B9_7F4A_7C15 & _MASK)
@@ -236,15 +236,15 @@ def _up_to(whole: int, count: int) -> int:
 
 
 def put_bytes(out: bytearray | memoryview, at: int, content: bytes) -> int:
-    """Write all of *content* at out[at] and return where it ends."""
+    """Write all of *content* at out[at]. Return its end."""
     out[at : at + len(content)] = content
     return at + len(content)
 
 
 def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
-    """Write an Avro int or long at out[at] and return where it ends, ten bytes on at most.
+    """Write an Avro int or long at out[at]. Return its end, at most ten bytes later.
 
-    Zigzag, then seven bits a byte, the lowest first.
+    Zigzag, then seven bits per byte, the lowest first.
     """
     rest = (number << 1) ^ (number >> 63)
     while rest > 0x7F:
@@ -266,11 +266,10 @@ def prefetch_record(words: Words, at: int) -> None:
 def put_value(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
     out: bytearray | memoryview, at: int, kind: int, view: View, start: int, length: int
 ) -> int:
-    """Write a value of a simple type as Avro at out[at] and return where it ends.
+    """Write a value of a simple type in Avro at out[at]. Return its end.
 
     Returns -1, with nothing written, for bytes that are not such a value, text that is not ASCII,
-    and types made of other types. There must be room for `constants.COLUMN_BYTES` more than
-    *length*.
+    and composite types. There must be room for `constants.COLUMN_BYTES` more than *length*.
     """
     raw = bytes(view[start : start + length])
     if kind in _NUMBERS and length == struct.calcsize(_NUMBERS[kind]):
@@ -285,7 +284,7 @@ def put_value(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
         return -1
     if kind == constants.AVRO_UUID:
         return put_bytes(out, put_long(out, at, 36), str(UUID(bytes=raw)).encode())
-    # What is left is a boolean, or a number that Avro writes with its lowest byte first.
+    # The rest is a boolean, or a number that is little-endian in Avro.
     return put_bytes(out, at, bytes([raw[0] != 0]) if kind == constants.AVRO_BOOLEAN else raw[::-1])
 
 
@@ -301,14 +300,15 @@ def put_plain(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
     view: View,
     end: int,
 ) -> int:
-    """Write plain cells as Avro at out[at], each column in a union with null; return the end.
+    """Write plain cells in Avro at out[at], each column in a union with null. Return the end.
 
-    They are of the *count* columns listed in *columns*, from number row[PLAIN_COLUMN] on, and are
-    read from *view*, up to *end*, where row[PLAIN_SIMPLE] and row[PLAIN_COMPLEX] say; all three are
-    moved. Columns from *column* on that are not listed become null. A plain cell begins with
+    They are those of the *count* columns listed in *columns*, from number row[PLAIN_COLUMN] on, and
+    are read from *view*, up to *end*, at row[PLAIN_SIMPLE] and row[PLAIN_COMPLEX]; all three are
+    advanced. Columns from *column* on that are not listed become null. A plain cell starts with
     row[PLAIN_MARK] and has a value, of at most 127 bytes if it is simple. It stops before any other
-    cell and before what `put_value` does not write; in C also at a complex column that exceeds
-    *limit*, in Python before each complex column: the general encoder writes the same bytes.
+    cell and before a value that `put_value` does not write; in C also at a complex column that
+    exceeds *limit*, in Python before each complex column: the general encoder writes the same
+    bytes.
     """
     del limit
     while row[constants.PLAIN_COLUMN] < count:
