@@ -1,7 +1,7 @@
 """Encodes value bytes directly to Avro bytes in one buffer, without Python objects.
 
-`ValuePlan` is a CQL type prepared for it. `avro_objects` states what each type becomes; the bytes
-equal those that fastavro makes of its values. For one thread.
+`ValuePlan` is a CQL type prepared for it. `avro_objects` states the Avro form of each type; the
+bytes equal those that fastavro makes of its values. For one thread.
 """
 
 from headrace.sources.cassandra.mutation.values import BadValueError, inet_text, is_empty_value
@@ -45,7 +45,7 @@ _CODES = {
 
 
 class ValuePlan:
-    """One type: what to do with its bytes, and the plans of the types inside it."""
+    """One type: how to write its values, and the plans of the types inside it."""
 
     def __init__(self, cql_type: CqlType) -> None:
         """Prepare *cql_type* and the types inside it."""
@@ -62,7 +62,7 @@ class ValuePlan:
 
 
 class AvroBytes:
-    """A growing buffer and the encoders that write to it; `buf` is what values are read from."""
+    """A growing buffer and the encoders that write to it; values are read from `buf`."""
 
     def __init__(self, room: int = _FIRST) -> None:
         """Start with an empty buffer for *room* bytes."""
@@ -74,13 +74,13 @@ class AvroBytes:
         self.buf = buf
 
     def bytes_from(self, start: int) -> bytes:
-        """Return what was written from *start* on."""
+        """Return the bytes written from *start* on."""
         return ops.take(self.out, start, self.size)
 
     # ---- values ----
 
     def optional(self, plan: ValuePlan, start: int, length: int) -> None:
-        """Write a union of null and a value; *length* -1 is null, and so is "no value"."""
+        """Write a union of null and a value; null for *length* -1, and for "no value"."""
         if length < 0 or (length == 0 and not plan.allows_empty):
             self.byte(0)
         else:
@@ -265,13 +265,13 @@ class AvroBytes:
         self.size += 1
 
     def raw(self, view: View, start: int, end: int) -> None:
-        """Write view[start:end] as it is."""
+        """Write view[start:end] unchanged."""
         self.reserve(end - start)
         ops.copy(self.out, self.size, view, start, end)
         self.size += end - start
 
     def constant(self, raw: bytes) -> None:
-        """Write *raw* as it is."""
+        """Write *raw* unchanged."""
         self.reserve(len(raw))
         self.size = ops.put_bytes(self.out, self.size, raw)
 
@@ -281,7 +281,7 @@ class AvroBytes:
         self.constant(raw)
 
     def reserve(self, count: int) -> None:
-        """Make room for *count* bytes more; callers may then write to `out` themselves."""
+        """Reserve room for *count* more bytes; callers may then write to `out` themselves."""
         if self.size + count > len(self.out):
             self._grow(count)
 
@@ -302,5 +302,5 @@ def _unzigzag(coded: int) -> int:
 
 
 def _signed64(word: int) -> int:
-    # The same in C and in Python: a 64-bit pattern read as signed.
+    # The same in C and in Python: a 64-bit pattern interpreted as signed.
     return -1 - (_MASK - word) if word >> 63 else word

@@ -115,7 +115,7 @@ from headrace.sources.cassandra.schema.types import CqlType
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """What an envelope says about a change besides its content."""
+    """The facts about a change in an envelope, besides its content."""
 
     mutation_id: bytes
     index: int
@@ -134,7 +134,7 @@ def avro_key(change: Change) -> Json:
     """Return the key of *change*'s message.
 
     Raises:
-        BadValueError: a key column that does not fit its type, or is empty where Avro has no empty.
+        BadValueError: a key column does not fit its type, or is empty where Avro has no empty.
 
     """
     columns = change.table.partition_key
@@ -148,7 +148,7 @@ def avro_value(change: Change, provenance: Provenance) -> Json:
     """Return the value of *change*'s message.
 
     Raises:
-        BadValueError: a value that does not fit its type.
+        BadValueError: a value does not fit its type.
 
     """
     columns = payload_columns(change.table)

@@ -1,6 +1,6 @@
 """The Avro schemas of a table's messages, as parsed JSON; `avro_objects` states their rules.
 
-Separate so that what encodes values needs no builder of schemas.
+Separate so that code that encodes values needs no builder of schemas.
 """
 
 import re
@@ -105,7 +105,7 @@ def tuple_fields(count: int) -> tuple[str, ...]:
 
 
 class _SchemaBuilder:
-    """Builds a table's schemas; every named type gets a name of its own within each."""
+    """Builds a table's schemas; every named type has its own name within each."""
 
     def __init__(self, table: TableSchema) -> None:
         self._namespace = f"headrace.{_alias(table.keyspace)}.{_alias(table.name)}"
@@ -143,7 +143,7 @@ class _SchemaBuilder:
         }
         if any(column.descending for column, _ in self._columns):
             clustering = [c for c, _ in self._columns if c.kind is ColumnKind.CLUSTERING]
-            # Without it, readers of the Avro schema alone would not know what a range covers.
+            # Without it, readers of the Avro schema alone would not know the extent of a range.
             roles["clusteringOrder"] = ["DESC" if c.descending else "ASC" for c in clustering]
         return self._record("Payload", fields) | roles
 
@@ -156,7 +156,7 @@ class _SchemaBuilder:
         return _range(prefix) if prefix else _RANGE_OF_PARTITION
 
     def _type(self, cql_type: CqlType, path: str) -> Value:
-        """Return the type of a value that is one piece: native or frozen."""
+        """Return the type of a value in one piece: native or frozen."""
         name = cql_type.name
         if cql_type.is_udt:
             return self._product(path, *zip(*cql_type.fields, strict=True))
@@ -271,8 +271,8 @@ def _range(prefix: Sequence[Json]) -> Json:
     return _optional("range", _definition("record", "Range", fields=ends))
 
 
-# What the messages of all tables share is made once. The names of types that are made for a column
-# begin with `col_`, `key_` or `bound_`, so these here are not taken.
+# The common part of all tables' messages is made once. The names of types that are made for a
+# column start with `col_`, `key_` or `bound_`, so these names are free.
 _BEFORE: Final = (
     _field("timestampMicros", "long"),
     _field("operationType", _definition("enum", "OperationType", symbols=[*_OPERATIONS])),

@@ -34,16 +34,16 @@ class ChangeRecord(Record):
 
     @property
     def change(self) -> Change:
-        """What was written."""
+        """The change."""
         return self._change
 
     def document(self) -> Document:
-        """Return the change as JSON has it."""
+        """Return the change in its JSON form."""
         return _document(self._change, self._provenance)
 
 
 def _own_headers(provenance: Provenance) -> Headers:
-    """Return the headers of a record that differs from the others."""
+    """Return the headers of an unusual record."""
     fate = ((FATE_HEADER, provenance.fate.encode()),) if provenance.fate else ()
     return (*fate, (HEADER, READ.encode())) if provenance.is_read else fate
 

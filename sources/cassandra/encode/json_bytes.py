@@ -1,7 +1,7 @@
 """Writes value bytes directly as change JSON in one buffer, without objects for the usual types.
 
-`json_values` states what each type becomes, and writes the types that are rare or nested; the bytes
-equal those that msgspec writes of its values. For one thread.
+`json_values` states the JSON form of each type, and writes the types that are rare or nested; the
+bytes equal those that msgspec writes of its values. For one thread.
 """
 
 import struct
@@ -25,8 +25,8 @@ _DAY_FIRST, _DAY_LAST = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31.
 _MS_PER_DAY = 86_400_000
 _NS_PER_DAY = 86_400_000_000_000
 _DATE_ZERO = 1 << 31  # The stored number of 1970-01-01.
-_DIGITS_MAX = 40  # Before a decimal's point or behind it.
-_TINY = -6  # Digits before the point, less zeros behind it, where Python uses an exponent.
+_DIGITS_MAX = 40  # Before or after a decimal's point.
+_TINY = -6  # Digits before the point, minus zeros after it, from which Python uses an exponent.
 _INT64_MIN = -(1 << 63)
 _WORD_BYTES, _SIGN, _TEN, _MONTHS = 8, 0x80, 10, 12
 _LONG_DIGITS = 20  # Of a number of 64 bits, with its sign.
@@ -55,7 +55,7 @@ _CODES: Final = {
 
 
 class JsonType:
-    """One type: how its values are written."""
+    """One type, and how to write its values."""
 
     def __init__(self, cql_type: CqlType) -> None:
         """Prepare *cql_type*."""
@@ -66,14 +66,14 @@ class JsonType:
 
 
 class JsonBytes:
-    """A growing buffer and the writers to it; `buf` is what values are read from."""
+    """A growing buffer and its writers; values are read from `buf`."""
 
     def __init__(self) -> None:
         """Start with an empty buffer."""
         self.out = memoryview(bytearray(_FIRST))
         self.size = 0
         self.hex = memoryview(b"0123456789abcdef")
-        # The write time that was written last, and its digits.
+        # The last write time written, and its digits.
         self.written = 0
         self.digits = memoryview(bytearray(b"0" + bytes(_LONG_DIGITS)))
         self.digit_count = 1
@@ -85,7 +85,7 @@ class JsonBytes:
     # ---- values ----
 
     def value(self, kind: JsonType, start: int, length: int) -> None:
-        """Write buf[start:start+length] as *kind*; *length* -1 is null, and so is "no value".
+        """Write buf[start:start+length] as *kind*; null for *length* -1, and for "no value".
 
         Raises:
             BadValueError: the bytes are not a value of that type.
@@ -128,7 +128,7 @@ class JsonBytes:
             self._other(kind, start, length)
 
     def member(self, kind: JsonType, start: int, length: int) -> None:
-        """Write a value as the name of a member: what is not text, as the text of its JSON."""
+        """Write a value as the name of a member: non-text values as the text of their JSON."""
         begin = self.size
         self.value(kind, start, length)
         if self.out[begin] != _QUOTE:
@@ -166,7 +166,7 @@ class JsonBytes:
         return number
 
     def _text(self, kind: JsonType, start: int, length: int) -> None:
-        """Write text; what is not ASCII must be UTF-8."""
+        """Write text, which must be ASCII or UTF-8."""
         end = start + length
         at = start
         while at < end:
@@ -259,7 +259,7 @@ class JsonBytes:
             self._char(_QUOTE)
 
     def _day(self, days: int) -> None:
-        """Write a day since 1970-01-01, by the calendar whose years begin in March."""
+        """Write a day since 1970-01-01, computed in a calendar whose years start in March."""
         since = days + _DAYS_0
         era = since // 146_097
         of_era = since - era * 146_097
@@ -324,7 +324,7 @@ class JsonBytes:
     # ---- primitives ----
 
     def number(self, number: int) -> None:
-        """Write an integer of 64 bits."""
+        """Write a 64-bit integer."""
         self.reserve(_ROOM)
         if number == _INT64_MIN:
             self.constant(b"-9223372036854775808")
@@ -335,7 +335,7 @@ class JsonBytes:
             self._padded(number, self._width(number))
 
     def time(self, number: int) -> None:
-        """Write a write time: mostly that of the cell before."""
+        """Write a write time, usually that of the previous cell."""
         self.reserve(_ROOM)
         if number != self.written:
             begin = self.size
@@ -348,7 +348,7 @@ class JsonBytes:
             self.size += self.digit_count
 
     def _width(self, number: int) -> int:
-        """Return how many digits a number has that is not negative."""
+        """Return the number of digits of a non-negative number."""
         digits = 1
         while number >= _TEN:
             number //= 10
@@ -356,7 +356,7 @@ class JsonBytes:
         return digits
 
     def _padded(self, number: int, digits: int) -> None:
-        """Write a number that is not negative with so many digits; there is room."""
+        """Write a non-negative number with *digits* digits; there is room."""
         at = self.size + digits
         while at > self.size:
             at -= 1
@@ -379,22 +379,22 @@ class JsonBytes:
         self.size += 1
 
     def constant(self, content: bytes) -> None:
-        """Write *content* as it is."""
+        """Write *content* unchanged."""
         self.reserve(len(content) + _ROOM)
         self.size = ops.put_bytes(self.out, self.size, content)
 
     def again(self, start: int, end: int) -> None:
-        """Write again what is at out[start:end]."""
+        """Write the bytes of out[start:end] again."""
         self.reserve(end - start + _ROOM)
         ops.copy(self.out, self.size, self.out, start, end)
         self.size += end - start
 
     def bytes_from(self, start: int) -> bytes:
-        """Return what was written from *start* on."""
+        """Return the bytes written from *start* on."""
         return ops.take(self.out, start, self.size)
 
     def reserve(self, count: int) -> None:
-        """Make room for *count* bytes more."""
+        """Reserve room for *count* more bytes."""
         if self.size + count > len(self.out):
             self._grow(count)
 

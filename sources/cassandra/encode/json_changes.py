@@ -1,7 +1,7 @@
 """Writes agreed mutations as change JSON directly from their bytes, for sinks that take JSON.
 
 The form is that of `change_json`, whose documents give the same bytes. A batch with a mutation that
-does not fit its schema is left to these objects. For one thread.
+does not fit its schema is left to that module. For one thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,14 +24,14 @@ _OPERATIONS: Final = [operation.value.encode() for operation in OPERATIONS]
 
 
 class JsonTable:
-    """One table, ready to be written; lists are by index into `TableSchema.columns`."""
+    """One table, prepared for writing; lists are by index into `TableSchema.columns`."""
 
     def __init__(self, table: TableSchema) -> None:
-        """Write what all changes share."""
+        """Write the common parts of all changes."""
         name = _JSON.encode(table.qualified)
         self.openings = [b'{"table":' + name + b',"op":"' + op + b'","key":{' for op in _OPERATIONS]
         self.names = [_JSON.encode(column.name) + b":" for column in table.columns]
-        # The beginning of a written column; the first of a row has a brace in place of the comma.
+        # The start of a written column; the first of a row has a brace instead of the comma.
         self.labels = [_label(column) for column in table.columns]
         self.types = [JsonType(column.type) for column in table.columns]
         # Of the cells of complex columns.
@@ -65,14 +65,14 @@ def _field_names(column: ColumnSchema) -> list[bytes]:
 
 
 class JsonChanges(ChangeOutput):
-    """See the module."""
+    """The JSON writer of one source."""
 
     def __init__(
         self, epochs: EpochSource, tables_of: Callable[[int], Sequence[TableSchema]]
     ) -> None:
-        """Encode each mutation with what *epochs* gives for its epoch.
+        """Encode each mutation with the plans that *epochs* returns for its epoch.
 
-        *tables_of* gives an epoch's tables in the order of its plans.
+        *tables_of* returns an epoch's tables in the order of its plans.
         """
         self.transcoder = Transcoder(epochs, None, self)
         self.reader = self.transcoder.reader
@@ -111,7 +111,7 @@ class JsonChanges(ChangeOutput):
             encoded, keys=keys, values=values, headers=headers, tables=tables
         )
 
-    # ---- what the transcoder calls ----
+    # ---- called by the transcoder ----
 
     def enter(self, plans: list[TablePlan], epoch: int) -> int:
         """See `ChangeOutput`."""
@@ -120,7 +120,7 @@ class JsonChanges(ChangeOutput):
         self.bound = None
         return 0
 
-    def keep_first(self, count: int) -> int:  # noqa: ARG002 (all of it is written again)
+    def keep_first(self, count: int) -> int:  # noqa: ARG002 (all of it is rewritten)
         """See `ChangeOutput`: a mutation does not fit."""
         self.undone = 1
         return 0
@@ -189,7 +189,7 @@ class JsonChanges(ChangeOutput):
         return 0
 
     def finish(self, number: int, count: int) -> int:
-        """See `ChangeOutput`: write where the changes come from."""
+        """See `ChangeOutput`: write the origin of the changes."""
         if not self.pending:
             return 0
         out, meta = self.out, self.agreed.meta
@@ -294,7 +294,7 @@ class JsonChanges(ChangeOutput):
         out.constant(b"}")
 
     def _write_notes(self, kind: JsonType | None, at: int, ttl: int, expires: int) -> None:
-        """Write a cell's time, and what else distinguishes it from the row's liveness.
+        """Write a cell's time, and its differences from the row's liveness.
 
         An element of a set has no value that could be empty.
         """
@@ -317,7 +317,7 @@ class JsonChanges(ChangeOutput):
         return self.reader.words[at + constants.FLAGS]
 
     def _lives_otherwise(self, at: int, ttl: int, expires: int) -> int:
-        """Say whether a cell expires at another time than its row, or only one of them does."""
+        """Return whether a cell expires at another time than its row, or only one expires."""
         own_ttl = 0
         own_expires = -1
         if self._flags(at) & constants.IS_EXPIRING:
@@ -328,7 +328,7 @@ class JsonChanges(ChangeOutput):
     # ---- columns that are written cell by cell ----
 
     def _write_complex(self, plan: TablePlan, column: int, at: int, ttl: int, expires: int) -> None:
-        """Write a collection or UDT; `change_json` says which members it has."""
+        """Write a collection or UDT; `change_json` describes its members."""
         out, table = self.out, self.table
         replaces = self._flags(at) & 1
         begin = at + constants.WIDTH
@@ -371,7 +371,7 @@ class JsonChanges(ChangeOutput):
         out.constant(b"}")
 
     def _check_order(self, plan: TablePlan, column: int, before: int, at: int) -> None:
-        """Refuse a live cell of the same map key or field as the one before: a log has none."""
+        """Reject two live cells of one map key or field, which a log never has."""
         if plan.kind[column] == constants.COMPLEX_UDT:
             if self._position(at) <= self._position(before):
                 self.reader.cutter.fail("fields in disorder")
@@ -384,7 +384,7 @@ class JsonChanges(ChangeOutput):
                     self.reader.cutter.fail("an element twice")
 
     def _notes_differ(self, plan: TablePlan, column: int, a: int, b: int) -> int:
-        """Say whether what `_write_notes` writes of two live cells differs."""
+        """Return whether `_write_notes` differs for two live cells."""
         words = self.reader.words
         if words[a + constants.TIMESTAMP] != words[b + constants.TIMESTAMP]:
             return 1
@@ -397,7 +397,7 @@ class JsonChanges(ChangeOutput):
         return 1 if empty != self._is_empty(self._kind_of(plan, column, b), b) else 0
 
     def _is_empty(self, kind: JsonType | None, at: int) -> int:
-        """Say whether a live cell is empty though its type is not text."""
+        """Return whether a live cell is empty though its type is not text."""
         if kind is None or kind.allows_empty:
             return 0
         return 1 if not self.reader.words[at + constants.LENGTH] else 0
@@ -416,7 +416,7 @@ class JsonChanges(ChangeOutput):
         return types[number]
 
     def _position(self, at: int) -> int:
-        """Return the number of the field of a UDT that a cell belongs to; -1 if it has none."""
+        """Return the number of a cell's field in a UDT; -1 if it has none."""
         path = self.reader.words[at + constants.PATH]
         if self.reader.words[at + constants.PATH_LENGTH] != constants.POSITION_BYTES:
             return -1
@@ -449,7 +449,7 @@ class JsonChanges(ChangeOutput):
         path = self.reader.words[at + constants.PATH]
         length = self.reader.words[at + constants.PATH_LENGTH]
         kind = table.paths[column]
-        assert kind is not None  # noqa: S101 (of a complex column)
+        assert kind is not None  # noqa: S101 (a complex column)
         if plan.kind[column] == constants.COMPLEX_UDT:
             self._kind_of(plan, column, at)  # It has this field.
             out.constant(table.fields[column][self._position(at)])
@@ -460,7 +460,7 @@ class JsonChanges(ChangeOutput):
 
     def _write_cell_value(self, plan: TablePlan, column: int, at: int) -> None:
         kind = self._kind_of(plan, column, at)
-        assert kind is not None  # noqa: S101 (not of a set)
+        assert kind is not None  # noqa: S101 (not a set)
         start = self.reader.words[at + constants.START]
         self.out.value(kind, start, self.reader.words[at + constants.LENGTH])
 

@@ -1,4 +1,4 @@
-"""What a change says about lists that are not frozen."""
+"""The forms of unfrozen lists in changes."""
 
 CELLS, READ = "cells", "read"
 HEADER = "lists"  # Of changes whose lists were read.

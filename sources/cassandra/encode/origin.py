@@ -1,4 +1,4 @@
-"""Where a change was read: the node, the place in its log, and the copies read by then."""
+"""The origin of a change: the node, the place in its log, and the copies read by then."""
 
 from typing import Final
 

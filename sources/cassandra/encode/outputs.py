@@ -1,4 +1,4 @@
-"""Interfaces that a transcoder passes its messages and changes to.
+"""The interfaces to which a transcoder passes its messages and changes.
 
 Separate so that `columns` can use the transcoder, which does not import it.
 """

@@ -1,7 +1,7 @@
-"""Makes quarantined mutations, with what is needed to read them again, and reads them again.
+"""Makes quarantined mutations, with the data for reading them again, and reads them again.
 
-A mutation that did not fit its schema is tried with the current schema. The bytes of a damaged part
-are searched for whole entries, both of whose checksums are correct.
+A mutation that did not fit its schema is decoded with the current schema. The bytes of a damaged
+part are searched for complete entries with two correct checksums.
 """
 
 import zlib
@@ -19,7 +19,7 @@ _SIZE_MIN: Final = 10
 _OVERHEAD: Final = 12
 
 
-def set_aside(  # noqa: PLR0913 (where a mutation was, and its error)
+def set_aside(  # noqa: PLR0913 (a mutation's place, and its error)
     code: str,
     message: str,
     *,
@@ -85,7 +85,7 @@ def salvaged(lost: Quarantined, epoch: Epoch) -> AgreedMutations | None:
 
 
 def whole_entries(content: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield the mutations in *content* whose sizes and checksums are right, and where they end."""
+    """Yield the mutations in *content* with correct sizes and checksums, and their ends."""
     view = memoryview(content)
     at = 0
     while at + _OVERHEAD + _SIZE_MIN <= len(view):

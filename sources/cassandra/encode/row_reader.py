@@ -1,4 +1,4 @@
-"""Reads a mutation's operations row by row: the row's columns and how they differ.
+"""Reads a mutation's operations row by row: the row's columns and their differences.
 
 Separate because both messages and typed columns are written from it. Must not do I/O.
 """
@@ -18,18 +18,18 @@ _FOREVER = (1 << 63) - 1
 class RowReader:
     """`words` are the operations of the current mutation, whose values are in `buf`.
 
-    `columns` lists what a row mentions, in log order; `where` has each one's operation.
+    `columns` lists the columns in a row, in log order; `where` has the operation of each.
 
     `newest` is the newest write time of the cells, `newest_deletion` of the complex deletions;
-    `oldest_simple` and `newest_simple` are of the simple cells alone. `special` says whether any of
-    those expires or is empty.
+    `oldest_simple` and `newest_simple` are those of the simple cells alone. `special`: one of these
+    expires or is empty.
     """
 
     def __init__(self) -> None:
         """Start without a mutation."""
         self.words = memoryview(array("q", [0]))  # The operations of the current mutation.
-        self.lists = 0  # Which of the cutter's lists that is.
-        self.end = 0  # How many of these words there are.
+        self.lists = 0  # The number of that list in the parser.
+        self.end = 0  # The number of these words.
         self.where = memoryview(array("q", [constants.NOWHERE]))
         self.columns = memoryview(array("i", [0]))
         self.column_count = 0
@@ -52,7 +52,7 @@ class RowReader:
         self.where = memoryview(array("q", [constants.NOWHERE] * len(self.where)))
 
     def read(self, plan: TablePlan, at: int) -> int:
-        """Record where the columns of the row at *at* are and how they differ; return its end."""
+        """Record the places and differences of the columns of the row at *at*. Return its end."""
         at += constants.WIDTH
         self.row_deletion = constants.NOWHERE
         self.column_count = 0
@@ -110,7 +110,7 @@ class RowReader:
         return at
 
     def range_end(self, at: int) -> int:
-        """Return the next marker, which ends the range that is open."""
+        """Return the next marker, which ends the open range."""
         while at < self.end and self.words[at] != constants.MARKER:
             if self.words[at] == constants.UPDATE:
                 break
@@ -120,7 +120,7 @@ class RowReader:
         return at
 
     def is_path_cell(self, at: int) -> int:
-        """Say whether there is a cell of a complex column at *at*."""
+        """Return whether a cell of a complex column is at *at*."""
         if at >= self.end or self.words[at] != constants.CELL:
             return 0
         return 1 if self.words[at + constants.PATH_LENGTH] >= 0 else 0
@@ -131,7 +131,7 @@ class RowReader:
         self.column_count += 1
 
     def has_note(self, plan: TablePlan, column: int, timestamp: int, ttl: int, expires: int) -> int:
-        """Say whether a simple cell differs from its row's write time and TTL, or is empty."""
+        """Return whether a simple cell differs from its row's write time and TTL, or is empty."""
         if plan.complex[column]:
             return 0
         at = self.where[column]
@@ -145,7 +145,7 @@ class RowReader:
         return self.is_empty(plan, column, at)
 
     def is_empty(self, plan: TablePlan, column: int, at: int) -> int:
-        """Say whether a simple cell is empty though its type does not allow it."""
+        """Return whether a simple cell is empty though its type does not allow it."""
         if self.words[at + constants.FLAGS] & constants.IS_DELETED or plan.empties[column]:
             return 0
         return 1 if self.words[at + constants.LENGTH] == 0 else 0
@@ -160,7 +160,7 @@ class RowReader:
         return length
 
     def bad_key(self, plan: TablePlan) -> None:
-        """Refuse the current key."""
+        """Raise BadValueError for the current key."""
         raise BadValueError(
             f"a partition key of {self.key_length} bytes has not {plan.key_count} parts"
         )

@@ -1,4 +1,4 @@
-"""Tables prepared for the Avro encoder: flat arrays by column, and what all messages share.
+"""Tables prepared for the Avro encoder: flat arrays by column, and common parts of messages.
 
 Separate from the encoder because it is made once per table from the schema. Must not do I/O.
 """
@@ -25,10 +25,10 @@ _FOREVER = (1 << 63) - 1
 
 
 class _ColumnPlan(msgspec.Struct, frozen=True):
-    """What encoding a column needs of its type; `form`: see `native.constants`."""
+    """The parts of a column's type that encoding needs; for `form` see `native.constants`."""
 
     value: ValuePlan
-    path: ValuePlan  # Another one than `value` in complex columns only, as is `cell`.
+    path: ValuePlan  # Differs from `value` only in complex columns, like `cell`.
     cell: ValuePlan
     is_complex: int
     kind: int
@@ -40,7 +40,7 @@ class TablePlan:
     """One table, ready for encoding. Arrays are by index into `TableSchema.columns`."""
 
     def __init__(self, table: TableSchema, headers: Headers, *, delivered: bool) -> None:
-        """Derive what all messages share. Changes of a table not *delivered* are only counted."""
+        """Derive the common parts of messages. A table not *delivered* is only counted."""
         self.delivered = int(delivered)
         # Cells written at or before this time are ignored.
         drops = [_NEVER if c.dropped_us is None else c.dropped_us for c in table.columns]
@@ -86,28 +86,28 @@ class TablePlan:
         self.forms = memoryview(array("i", numbers))
         self.fields_of = memoryview(array("i", [0] * (len(columns) + 1)))
         self.keep_fields([])
-        # The most bytes that a change takes, besides those of its values.
+        # The maximum size of a change, besides its values.
         self.fixed_bytes = sum(map(len, self.names)) + constants.COLUMN_BYTES * (len(columns) + 8)
         self.fixed_bytes += fields_count
 
     def keep_fields(self, columns: list[int]) -> None:
-        """Keep the updateFields of these columns for later rows that mention the same ones."""
+        """Keep the updateFields of these columns for later rows with the same ones."""
         for i, column in enumerate(columns):
             self.fields_of[i] = column
         self.fields = self.fields_avro(columns)
         self.fields_count = len(columns)
 
     def fields_avro(self, columns: list[int]) -> bytes:
-        """Return the updateFields of these columns as Avro."""
+        """Return the updateFields of these columns in Avro."""
         names = b"".join([self.names[column] for column in columns])
         return (avro_long(len(columns)) if columns else b"") + names + b"\x00"
 
 
 class EpochPlans:
-    """What the encoder needs of one epoch."""
+    """The plans of one epoch for the encoder."""
 
     def __init__(self, catalogue: Catalogue, delivered: Mapping[TableSchema, TablePlan]) -> None:
-        """Take the plans of the tables that are *delivered*, and make those of all others."""
+        """Use the plans of the tables that are *delivered*, and make those of all others."""
         self.cutter = Cutter(catalogue)
         kept = {id(table): plan for table, plan in delivered.items()}
         self.plans = [
@@ -118,7 +118,7 @@ class EpochPlans:
 
 
 class EpochSource(Protocol):
-    """Gives the encoder the plans of the epochs that mutations were logged in."""
+    """Returns the plans of epochs to the encoder."""
 
     def plans_of(self, epoch: int) -> EpochPlans:
         """Return the plans of an epoch; called when the epoch changes."""
@@ -134,13 +134,13 @@ class EpochSource(Protocol):
 
 
 def avro_string(text: str) -> bytes:
-    """Return *text* as Avro writes a string."""
+    """Return *text* as an Avro string."""
     raw = text.encode()
     return avro_long(len(raw)) + raw
 
 
 def avro_long(number: int) -> bytes:
-    """Return a number that is not negative as Avro writes a long."""
+    """Return a non-negative number as an Avro long."""
     rest = 2 * number
     made = bytearray()
     while rest >= constants.VINT_MORE:

@@ -1,10 +1,10 @@
 """Encodes agreed mutations as Avro messages without Python objects for changes, cells or values.
 
-The cutter's operations are walked once to find a row's columns and once to write them; keys and
-values are the only objects made. Most mutations write one row, whose cells only have a value and
-all the same times. These are encoded from the mutation's bytes in one pass, without operations.
-Envelope and types are those of `avro_objects`, whose values fastavro encodes to the same bytes. For
-one thread.
+The parser's operations are walked once to find a row's columns and once to write them; keys and
+values are the only objects made. Most mutations write one row, whose cells have only a value, and
+equal times. These are encoded from the mutation's bytes in one pass, without operations. Envelope
+and types are those of `avro_objects`, whose values fastavro encodes to the same bytes. For one
+thread.
 """
 
 from array import array
@@ -32,20 +32,20 @@ _REPLACE_BYTE, _MERGE_BYTE = 0, 2  # The enum CollectionMode, as its zigzag byte
 _INSERT = constants.HAS_TIMESTAMP | constants.HAS_ALL_COLUMNS
 _EXPIRING_INSERT = _INSERT | constants.HAS_TTL
 _UPDATE = constants.HAS_ALL_COLUMNS
-# The flags of their cells: one that has its row's write time, and one with its TTL, too.
+# The flags of their cells: with the row's write time, or also its TTL.
 _OF_ROW = constants.USE_ROW_TIMESTAMP
-_UPDATE_MARK_BYTES = 2  # Those of an update's cells are 0, and then there is the write time.
+_UPDATE_MARK_BYTES = 2  # The flags of an update's cells are 0, followed by the write time.
 _FLAGS = 0xFF
 _EXPIRING_WITH_ROW = _OF_ROW | constants.USE_ROW_TTL | constants.IS_EXPIRING
-# Bytes from the count of updates to the key's length, and behind the key to the columns, at most:
-# code that has checked that they are there need not check again.
+# The most bytes from the count of updates to the key's length, and from the key to the columns:
+# after one check of the length, none of these needs another.
 _HEAD_BYTES, _BASES_BYTES = 27, 28
 
 
 class Transcoder:
     """Encodes agreed mutations to `out`, from the rows that `reader` finds.
 
-    `length` is that of the current mutation. `room` is the most that one of its rows takes with one
+    `length` is that of the current mutation. `room` is the maximum size of one of its rows with one
     cell in each complex column; it is reserved before each of those, and before a row.
     """
 
@@ -55,7 +55,7 @@ class Transcoder:
         messages: MessageOutput | None = None,
         changes: ChangeOutput | None = None,
     ) -> None:
-        """Encode each mutation with what *epochs* gives for its epoch.
+        """Encode each mutation with the plans that *epochs* returns for its epoch.
 
         With *messages*, keys and values are added there, not to lists; *changes* receives changes.
         """
@@ -68,7 +68,7 @@ class Transcoder:
         self.flat = self.primary = 0
         self.clustering = self.cells = 0  # Where these columns start in the current payload.
         self.row_flags = self.operation = self.mark = self.mark_bytes = 0
-        self.bases_at = 0  # Where those of the current update's deletion times and TTLs are.
+        self.bases_at = 0  # The place of the bases of the current update's deletion times and TTLs.
         self.plain_row = memoryview(array("q", [0] * constants.PLAIN_WIDTH))
         self.facts = memoryview(array("q", bytes(8 * constants.FACT_WORDS * _FACTS_FIRST)))
         self.checksums = memoryview(array("q", bytes(8 * constants.SUM_WORDS * _FACTS_FIRST)))
@@ -78,12 +78,12 @@ class Transcoder:
         self.node_names: Sequence[str] = ()
         self.nodes: list[bytes] = []  # As Avro strings.
         self.ids = memoryview(bytearray(constants.ID_BYTES))
-        self.ends = memoryview(array("q", bytes(8 * _ENDS_FIRST)))  # Where each change ends.
+        self.ends = memoryview(array("q", bytes(8 * _ENDS_FIRST)))  # The end of each change.
         self.digest = memoryview(array("q", [0, 0]))  # Of the current mutation.
         self.share = memoryview(array("q", [0, 0]))
         # Checksums of the changes that are not encoded: of all, and of the current mutation's.
         self.omitted = memoryview(array("q", [0, 0, 0, 0]))
-        self.last = constants.NOWHERE  # Where `checksums` has that of the last change.
+        self.last = constants.NOWHERE  # The place of the last change's checksum in `checksums`.
 
     def attach(self, buf: View) -> None:
         """Read values from *buf* until the next attach."""
@@ -93,7 +93,7 @@ class Transcoder:
     def encode(
         self, agreed: AgreedMutations, nodes: Sequence[str], flat: int = 0, primary: int = 0
     ) -> EncodedRecords:
-        """Encode every mutation; one that does not fit its schema is quarantined whole.
+        """Encode every mutation; one that does not fit its schema is quarantined as a whole.
 
         With *flat*, values have that envelope; with *primary*, keys include the clustering columns.
         """
@@ -192,7 +192,7 @@ class Transcoder:
             self.changes.enter(self.plans, epoch)
 
     def _undo(self) -> None:
-        """Remove what was encoded of the current mutation."""
+        """Remove the encoded part of the current mutation."""
         self.reader.forget()
         for column in (self.keys, self.bodies, self.headers, self.tables):
             del column[self.made :]
@@ -202,7 +202,7 @@ class Transcoder:
             self.changes.keep_first(self.made)
 
     def _failure(self, agreed: AgreedMutations) -> HeadraceError | None:
-        """Encode a mutation the general way: it may have worse errors after the one already found.
+        """Encode a mutation the general way: it may have worse errors after the one found.
 
         Returns the error if no other epoch fits either.
         """
@@ -236,7 +236,7 @@ class Transcoder:
         if not isinstance(error, UnknownTableError):
             return False
         try:
-            with suppress(UnknownTableError):  # Cut again: the cutter stops at that table.
+            with suppress(UnknownTableError):  # Parse it again: the parser stops at that table.
                 self._mutation(agreed)
             rest = ops.take(
                 agreed.data, self.reader.cutter.at, agreed.meta[base + constants.AGREED_END]
@@ -250,7 +250,7 @@ class Transcoder:
         return False
 
     def _mutation(self, agreed: AgreedMutations) -> None:
-        """Cut and encode the current mutation."""
+        """Parse and encode the current mutation."""
         base = self.at * constants.AGREED_WIDTH
         start = agreed.meta[base + constants.AGREED_START]
         end = agreed.meta[base + constants.AGREED_END]
@@ -259,7 +259,7 @@ class Transcoder:
             self._changes(agreed, self.reader.cutter.cut_range(start, end, messaging))
 
     def _plain(self, agreed: AgreedMutations, start: int, end: int, messaging: int) -> int:
-        """Encode the current mutation if it is a plain row; return whether it is."""
+        """Encode the current mutation if it is a plain row. Return whether it is."""
         header = self._head(start, end, messaging)
         if header is None:
             return 0
@@ -276,7 +276,7 @@ class Transcoder:
         """Encode *count* operations: first the changes, then the fields that need their number."""
         if (
             self.reader.lists != self.reader.cutter.lists
-        ):  # Taking a view costs more than encoding a row's fields.
+        ):  # Creating a view costs more than encoding a row's fields.
             self.reader.lists = self.reader.cutter.lists
             self.reader.words = self.reader.cutter.words
         base = self.at * constants.AGREED_WIDTH
@@ -308,9 +308,9 @@ class Transcoder:
         self._divide(before, self.index - 1)
 
     def _divide(self, before: int, index: int) -> None:
-        """End the share of the change *before* here, and begin that of change number *index*.
+        """End the share of the change *before*, and start that of change number *index*.
 
-        *before* and `last` are where their checksums are; NOWHERE: they are omitted.
+        *before* and `last` are the places of their checksums; NOWHERE: they are omitted.
         """
         if index > 0:
             ops.put_bound(self.share, 0, self.digest, 0, index)
@@ -324,7 +324,7 @@ class Transcoder:
                 ops.subtract_checksum(self.omitted, 2, self.share, 0)
 
     def _close(self, agreed: AgreedMutations) -> None:
-        """End the changes with what needs their number."""
+        """End the changes with the fields that need their number."""
         base = self.at * constants.AGREED_WIDTH
         if self.last >= 0:
             ops.add_checksum(self.checksums, self.last, self.digest, 0)
@@ -369,7 +369,7 @@ class Transcoder:
                 begin = end
 
     def _update(self, at: int) -> int:
-        """Encode the changes of the update at *at* and return where the next one is."""
+        """Encode the changes of the update at *at*. Return the place of the next one."""
         plan = self.plans[self.reader.words[at + constants.COLUMN]]
         self.reader.key_start = self.reader.words[at + constants.START]
         self.reader.key_length = self.reader.words[at + constants.LENGTH]
@@ -543,7 +543,7 @@ class Transcoder:
         self.ends = ends
 
     def _fields(self, plan: TablePlan) -> bytes:
-        """Return the row's updateFields as Avro, mostly those of the row before."""
+        """Return the row's updateFields in Avro, usually those of the previous row."""
         if plan.fields_count == self.reader.column_count:
             i = 0
             while i < self.reader.column_count and plan.fields_of[i] == self.reader.columns[i]:
@@ -606,12 +606,12 @@ class Transcoder:
     # ---- a plain row in one pass ----
 
     def _head(self, start: int, end: int, messaging: int) -> Header | None:
-        """Read up to the cells of a mutation that only writes one row, and return its columns.
+        """Read up to the cells of a mutation that writes only one row. Return its columns.
 
-        The cutter's operations are then its clustering columns. None: it must be cut.
+        The parser's operations are then its clustering columns. None: it must be parsed.
 
         Raises:
-            BadMutationError: as `Cutter.cut` does.
+            BadMutationError: as in `Cutter.cut`.
 
         """
         cutter = self.reader.cutter
@@ -633,9 +633,9 @@ class Transcoder:
         return header if self._times(kind, header) else None
 
     def _times(self, kind: int, header: Header) -> int:
-        """Read the row's times, and set the operation and what each cell begins with.
+        """Read the row's times, and set the operation and the start of each cell.
 
-        The cells of an update have times of their own: 0 unless that of the first is short.
+        The cells of an update have their own times: 0 unless that of the first is short.
         """
         cutter = self.reader.cutter
         self.operation = constants.OP_INSERT
@@ -663,7 +663,7 @@ class Transcoder:
         return 1
 
     def _up_to_columns(self, at: int, end: int, messaging: int) -> int:
-        """Read what precedes the columns; 0 if it is not exactly one update of rows."""
+        """Read the bytes before the columns; 0 if it is not exactly one update of rows."""
         cutter = self.reader.cutter
         if messaging >= constants.MESSAGING_60:
             at += 1
@@ -688,11 +688,11 @@ class Transcoder:
         cutter.at = at + 1
         cutter.time_base()
         self.bases_at = cutter.at
-        cutter.at = self._behind(self._behind(cutter.at))  # Of deletion times and of TTLs.
+        cutter.at = self._behind(self._behind(cutter.at))  # The bases of deletion times and TTLs.
         return 1
 
     def _behind(self, at: int) -> int:
-        """Return where the vint at buf[at] ends."""
+        """Return the end of the vint at buf[at]."""
         return at + 1 + ops.vint_extra(self.reader.buf[at])
 
     def _plain_row(self, plan: TablePlan, header: Header) -> int:
@@ -741,7 +741,7 @@ class Transcoder:
         return ops.put_bytes(self.out.out, at, fields)
 
     def _plain_cells(self, plan: TablePlan, header: Header, at: int) -> int:
-        """Write all columns outside the key; return where they end, -1 if not all are plain.
+        """Write all columns outside the key. Return their end, -1 if not all are plain.
 
         Messages have columns by name; the log has the simple ones before the complex ones.
         """
@@ -788,7 +788,7 @@ class Transcoder:
         )
 
     def _behind_simple(self, header: Header) -> int:
-        """Return where the cells of the simple columns end, -1 if not all are plain."""
+        """Return the end of the simple columns' cells, -1 if not all are plain."""
         cutter = self.reader.cutter
         begin = cutter.at
         for i in range(header.simple):
@@ -801,7 +801,7 @@ class Transcoder:
         return found
 
     def _length(self, column: int) -> int:
-        """Read up to a simple cell's value and return its length, -1 if it is not plain."""
+        """Read up to a simple cell's value. Return its length, -1 if the cell is not plain."""
         cutter = self.reader.cutter
         if cutter.u8() != self.mark & _FLAGS:
             return -1
@@ -813,7 +813,7 @@ class Transcoder:
         return length if 0 < length <= cutter.end - cutter.at else -1
 
     def _run(self, plan: TablePlan, header: Header, column: int, at: int) -> int:
-        """Write plain cells; return where they end."""
+        """Write plain cells. Return their end."""
         return ops.put_plain(
             self.out.out,
             at,
@@ -828,7 +828,7 @@ class Transcoder:
         )
 
     def _plain_cell(self, plan: TablePlan, column: int, at: int) -> int:
-        """Write a simple column; return where it ends, -1 if the cell is not plain."""
+        """Write a simple column. Return its end, -1 if the cell is not plain."""
         cutter = self.reader.cutter
         cutter.at = self.plain_row[constants.PLAIN_SIMPLE]
         length = self._length(column)
@@ -840,7 +840,7 @@ class Transcoder:
         self.plain_row[constants.PLAIN_SIMPLE] = cutter.at + length
         return at
 
-    # ---- what a row's columns become ----
+    # ---- the columns of a row ----
 
     def _key(self, plan: TablePlan) -> None:
         """Encode the partition key of the messages that follow."""
@@ -855,7 +855,7 @@ class Transcoder:
             at = self.reader.key_start
             end = at + self.reader.key_length
             ended = begin
-            for i in range(plan.key_count):  # Each part: 2 bytes of length before, one after.
+            for i in range(plan.key_count):  # Each part: 2 bytes of length before, one byte after.
                 length = self.reader.part_length(plan, at, end)
                 value = plan.values[i]
                 ended = self._value(value, ended, at + 2, length)
@@ -866,10 +866,10 @@ class Transcoder:
         out.size = begin
 
     def _payload_parts(self, plan: TablePlan, put: int) -> int:
-        """Write the partition key's columns at out[put], where there is room; return their end."""
+        """Write the partition key's columns at out[put], where there is room. Return their end."""
         if plan.key_count == 1:
             self.out.out[put] = 2
-            # A record of one field is that.
+            # This is also a record of one field.
             return ops.put_bytes(self.out.out, put + 1, self.key)
         at = self.reader.key_start
         for i in range(plan.key_count):
@@ -944,7 +944,7 @@ class Transcoder:
         out.size = put + 1
 
     def _mode(self, at: int, deleted: int, timestamp: int) -> int:
-        """Write whether the cells replace the column, and when that was deleted."""
+        """Write whether the cells replace the column, and the time of its deletion."""
         self.out.out[at] = _REPLACE_BYTE if deleted else _MERGE_BYTE
         return self._union(at + 1, timestamp, deleted)
 
@@ -965,7 +965,7 @@ class Transcoder:
         return self._cell_facts(cell, at)
 
     def _fields_by_name(self, plan: TablePlan, column: int, at: int) -> None:
-        """Write the cells of a UDT, each in the place of its field; they are in that order."""
+        """Write the cells of a UDT, each at the place of its field; they are in that order."""
         out = self.out
         out.reserve(self.room)
         deleted = self.reader.words[at + constants.FLAGS] & 1
@@ -1006,7 +1006,7 @@ class Transcoder:
         return constants.NOWHERE
 
     def _position(self, cell: int) -> int:
-        """Return which field of a UDT a cell is, -1 if its path is not a position."""
+        """Return the number of a cell's field in a UDT, -1 if its path is not a position."""
         at = self.reader.words[cell + constants.PATH]
         if self.reader.words[cell + constants.PATH_LENGTH] != constants.POSITION_BYTES:
             return constants.NOWHERE
@@ -1019,7 +1019,7 @@ class Transcoder:
         )
 
     def _cell_facts(self, cell: int, at: int) -> int:
-        """Write a cell's properties besides its value at out[at]; return where they end."""
+        """Write a cell's properties besides its value at out[at]. Return their end."""
         flags = self.reader.words[cell + constants.FLAGS]
         self.out.out[at] = 1 if flags & constants.IS_DELETED else 0
         at = ops.put_long(self.out.out, at + 1, self.reader.words[cell + constants.TIMESTAMP])
@@ -1029,7 +1029,7 @@ class Transcoder:
         )
 
     def _value(self, value: ValuePlan, at: int, start: int, length: int) -> int:
-        """Write a value that is not null at out[at], where there is room; return its end."""
+        """Write a non-null value at out[at], where there is room. Return its end."""
         out = self.out
         ended = -1
         if length > 0:
@@ -1042,7 +1042,7 @@ class Transcoder:
         return ended
 
     def _nullable(self, value: ValuePlan, at: int, start: int, length: int) -> int:
-        """As `_value`, in a union with null, which *length* -1 is, and so is "no value"."""
+        """Write a value in a union with null, for *length* -1 and "no value". Return its end."""
         if length < 0 or (length == 0 and not value.allows_empty):
             self.out.out[at] = 0
             return at + 1
@@ -1055,7 +1055,7 @@ class Transcoder:
         self.out.size = self._union(self.out.size, number, given)
 
     def _has_notes(self, timestamp: int, expires: int) -> int:
-        """Return whether a simple cell says anything besides its value; most do not."""
+        """Return whether a simple cell has facts besides its value; most do not."""
         if self.reader.column_count == 0:
             return 0
         differs = self.reader.newest_simple > timestamp or self.reader.oldest_simple < timestamp
@@ -1082,7 +1082,7 @@ class Transcoder:
                 out.byte(self.reader.is_empty(plan, column, at))
 
     def _union(self, at: int, number: int, given: int) -> int:
-        """Write null or a number at out[at], where there is room; return where it ends."""
+        """Write null or a number at out[at], where there is room. Return its end."""
         if given:
             self.out.out[at] = 2
             return ops.put_long(self.out.out, at + 1, number)
