@@ -53,7 +53,7 @@ class MutationBatch(Batch):
     forms: ClassVar[frozenset[str]] = frozenset({MUTATIONS})
     _intake: Intake | None = None  # Until there is an `AgreedMutations` to give back.
 
-    def __init__(  # noqa: PLR0913 (what a batch is, and what it needs to make records)
+    def __init__(  # noqa: PLR0913 (a batch, and the parts that make its records)
         self,
         split: str,
         end: CdcState | None,
@@ -71,12 +71,12 @@ class MutationBatch(Batch):
         checksum: int | None = None,
         checksum_so_far: int | None = None,
     ) -> None:
-        """Keep the parts; *nodes* gives the hosts' names.
+        """Keep the parts; *nodes* has the hosts' names.
 
-        *lost* is what leaves the state `end` without agreement: what the state had no room for,
-        and what is damaged. With *lists*, the lists that changes wrote are read from the table.
-        *checksum* is the sum of the digests of what was agreed; by default that of *agreed*.
-        *checksum_so_far* is that sum with those of all batches before.
+        *lost* leaves the state `end` without agreement: mutations that the state had no room for,
+        and damage. With *lists*, the lists that changes wrote are read from the table. *checksum*
+        is the sum of the digests of agreed mutations; by default that of *agreed*.
+        *checksum_so_far* is that sum including all batches before.
         """
         self.split = split
         self.has_end = end is not None
@@ -101,7 +101,7 @@ class MutationBatch(Batch):
         self._unfit: list[Quarantined] | None = None
         self.checksum = agreed.checksum() if checksum is None else checksum
         self.checksum_so_far = checksum_so_far
-        self._omitted: dict[int, int] = {}  # By where the mutation starts in `agreed`.
+        self._omitted: dict[int, int] = {}  # By the start of the mutation in `agreed`.
 
     def __del__(self) -> None:
         """Give the memory of the `AgreedMutations` back."""
@@ -129,7 +129,7 @@ class MutationBatch(Batch):
         return True
 
     def _with_lists(self, encoded: EncodedRecords) -> Iterator[tuple[int, Change, Provenance]]:
-        """Yield the records that wrote lists, decoded."""
+        """Yield the decoded records that wrote lists."""
         listed, facts = self._deliveries.listed, encoded.facts
         if facts is None or listed.isdisjoint(encoded.tables):
             return
@@ -147,7 +147,7 @@ class MutationBatch(Batch):
                 yield number, change, provenance
 
     def _read(self, change: Change, provenance: Provenance) -> tuple[Change, Provenance]:
-        """Return a change with its lists as they were read, if they are to be read."""
+        """Return a change with its lists as read from the table, if they are to be read."""
         self._fetch()
         found = None if self._reading is None else self._reading.applied(change)
         return (
@@ -173,7 +173,7 @@ class MutationBatch(Batch):
         self._unfit = unfit  # `quarantined` does not decode them again.
 
     def quarantined(self) -> Sequence[Quarantined]:
-        """Return what is lost, and mutations that do not fit their schema; decodes them all."""
+        """Return lost mutations, and those that do not fit their schema; decodes all."""
         if self._unfit is None:
             made = self._made(self._record)
             self._unfit = [each for each in made if isinstance(each, Quarantined)]
@@ -187,7 +187,7 @@ class MutationBatch(Batch):
         """Encode as Avro, directly from the mutations' bytes, as JSON, or as whole mutations.
 
         A mutation has the table and the operation of its first delivered change, the partition key
-        as it is logged, and the form of `mutation_json`.
+        as logged, and the form of `mutation_json`.
         """
         if not self._agreed.count:  # Only its end is new, as before each commit.
             return self._with_lost(_NOTHING)
@@ -248,14 +248,14 @@ class MutationBatch(Batch):
         return self._with_lost(writer.joined(self._agreed, self._nodes, *_shape(encoding)))
 
     def typed(self, target: TableType, *, with_messages: bool) -> TypedChanges:
-        """Write typed columns directly from the mutations' bytes; lists are as the log has them."""
+        """Write typed columns directly from the mutations' bytes; lists are as in the log."""
         writer = self._deliveries.column_writer(target, with_messages=with_messages)
         encoded = self._with_lost(writer.columns(self._agreed, self._nodes))
         assert encoded.facts is not None  # noqa: S101 (they were made in bulk)
         return writer.typed.changes(encoded.facts, encoded if with_messages else None)
 
     def _encoded(self, encoding: str = "avro") -> EncodedRecords:
-        """Encode as Avro, with lists as the log has them."""
+        """Encode as Avro, with lists as in the log."""
         if self._in_avro is not None:
             return self._in_avro
         made = self._transcoder.encode(self._agreed, self._nodes, *_shape(encoding))
@@ -265,7 +265,7 @@ class MutationBatch(Batch):
         return encoded
 
     def _with_read(self, encoded: EncodedRecords) -> EncodedRecords:
-        """Let the framework encode the records whose lists were read."""
+        """Make the framework encode the records whose lists were read."""
         headers = list(encoded.headers)
         left = {}
         for number, change, provenance in self._written:
@@ -294,7 +294,7 @@ class MutationBatch(Batch):
     def _whole(
         self, mutation: Mutation, fields: Sequence[int]
     ) -> Sequence[tuple[TableShape, bytes, bytes, Change, Provenance]]:
-        """Return a mutation as one message, if it has a change that is delivered."""
+        """Return a mutation as one message, if it has a delivered change."""
         delivered = self._changes_of(mutation, fields)
         if not delivered:
             return ()
@@ -311,7 +311,7 @@ class MutationBatch(Batch):
     def _changes_of(
         self, mutation: Mutation, fields: Sequence[int]
     ) -> Sequence[tuple[Change, Provenance]]:
-        """Return the changes that are delivered.
+        """Return the delivered changes.
 
         They are numbered before those of other tables are left out: the numbers do not depend on
         the job's tables.
@@ -343,7 +343,7 @@ class MutationBatch(Batch):
     def _made(
         self, make: Callable[[Change, Provenance], T], chosen: Iterable[int] | None = None
     ) -> Iterator[Sequence[T] | Quarantined]:
-        """Yield what *make* returns for the delivered changes of each mutation, or of *chosen*."""
+        """Yield the results of *make* for delivered changes of each mutation, or of *chosen*."""
         return self._each(
             lambda mutation, fields: [make(*each) for each in self._changes_of(mutation, fields)],
             chosen,
@@ -354,7 +354,7 @@ class MutationBatch(Batch):
         make: Callable[[Mutation, Sequence[int]], Sequence[T]],
         chosen: Iterable[int] | None = None,
     ) -> Iterator[Sequence[T] | Quarantined]:
-        """Yield what *make* returns for each mutation and its metadata, or for those *chosen*.
+        """Yield the result of *make* for each mutation and its metadata, or for those *chosen*.
 
         A mutation that does not fit is yielded as Quarantined: all of its changes, or none (I8).
         """

@@ -31,7 +31,7 @@ LIVE: Final = "live"
 WAIT: Final = "wait"
 KEEP: Final = "keep"
 _MS: Final = 1_000  # In a second.
-_NODE_STRINGS = ("path", "commitlog", "hold", "host", "url")  # Besides what a ring says of a node.
+_NODE_STRINGS = ("path", "commitlog", "hold", "host", "url")  # In addition to those in a ring.
 _CDC_HINT: Final = "ALTER TABLE … WITH cdc = true, then give the job the new schema"
 
 
@@ -175,7 +175,7 @@ class CassandraConfig(KeyOptions, HoldOptions, RealtimeOptions):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of the nodes, by what a live ring has for them."""
+        """The names of the nodes, by their address or id in a live ring."""
         return {_host(name, node): name for name, node in self.nodes.items()}
 
     @property
@@ -185,7 +185,7 @@ class CassandraConfig(KeyOptions, HoldOptions, RealtimeOptions):
 
     @property
     def disposal_of(self) -> Disposal:
-        """What happens to finished segments."""
+        """The disposal of finished segments."""
         if isinstance(self.disposal, Mapping):
             return self.disposing(Path(str(self.disposal["archive"])))
         return Disposal() if self.disposal == KEEP else self.disposing()
@@ -204,7 +204,7 @@ class CassandraConfig(KeyOptions, HoldOptions, RealtimeOptions):
         return LogUnavailablePolicy(after_s * _MS, memory_ms, self.absent, publishes=publishes)
 
     def __post_init__(self) -> None:
-        """Check what the type of a single option cannot express."""
+        """Check the options beyond their single types."""
         problems = self.key_problems()
         if not self.nodes:
             problems.append(Problem("nodes", "is empty", "name each replica and its cdc_raw"))
@@ -271,7 +271,7 @@ def _host_problems(nodes: Mapping[str, object]) -> Iterator[Problem]:
 
 
 def _host(name: str, node: object) -> str:
-    """Return what a live ring calls a node: an address or host id."""
+    """Return the identity of a node in a live ring: an address or host id."""
     return str(node.get("host", name)) if isinstance(node, Mapping) else name
 
 
@@ -282,13 +282,13 @@ def _is_disposal(given: object) -> bool:
 
 
 def tables_with_cdc(schema: Schema, announcer: Announcer) -> Sequence[TableSchema]:
-    """Return all tables with CDC, also dropped ones: their changes can still be in the logs.
+    """Return all tables with CDC, including dropped ones: logs can still have their changes.
 
-    A table whose keyspace was dropped too is skipped: the number of its copies is unknown. So is
-    a table of which no log has a write that can be delivered; *announcer* reports it.
+    A table whose keyspace was dropped too is skipped: the number of its copies is unknown. So is a
+    table without deliverable writes in any log; *announcer* reports it.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: there are no tables with CDC.
 
     """
     found = [
@@ -352,7 +352,7 @@ def _problem(schema: Schema, name: str, table: TableSchema | None) -> Problem | 
 
 
 def _flaw(schema: Schema, table: TableSchema) -> Problem | None:
-    """Return why nothing of a table can be delivered."""
+    """Return why a table cannot be delivered at all."""
     found = unlogged(table, schema.keyspaces.get(table.keyspace))
     if found is None or found.part:
         return None

@@ -1,4 +1,4 @@
-"""The named errors of the Cassandra source; each says where, and what was found and expected."""
+"""The named errors of the Cassandra source; each says where, what was found and expected."""
 
 from typing import Final
 
@@ -39,7 +39,7 @@ class CorruptSegmentError(SegmentError):
         end: int = END_OFFSET,
         raw: tuple[int, int] | None = None,
     ) -> None:
-        """By default nothing of the segment is usable."""
+        """By default the whole segment is unusable."""
         super().__init__(message, place=place, hint=hint)
         self.begin = begin
         self.end = end
@@ -72,13 +72,13 @@ class BadBlockError(DamagedSectionError):
 
 
 class BadCipherTextError(DamagedSectionError):
-    """An encrypted block that its key does not open, though it opens others."""
+    """An encrypted block that its key does not decrypt, though it decrypts others."""
 
     code = "bad_cipher_text"
 
 
 class SegmentKeyError(FatalError):
-    """The configured keys do not open the encrypted segments. The message never contains them."""
+    """The configured keys do not decrypt the segments. The message never contains them."""
 
     code = "segment_key"
     exit_status = 2
@@ -91,7 +91,7 @@ class NoKeyError(SegmentKeyError):
 
 
 class WrongKeyError(SegmentKeyError):
-    """A key that opens nothing of the segment."""
+    """A key that decrypts no part of the segment."""
 
     code = "wrong_key"
 

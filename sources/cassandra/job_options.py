@@ -1,6 +1,6 @@
-"""Changes that commands make to the options of the Cassandra source, as a job file has them.
+"""Changes by commands to the options of the Cassandra source, as in a job file.
 
-Values are as written: references to secrets are not resolved.
+Values are unparsed: references to secrets are not resolved.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ Options = Mapping[str, Any]  # Any: as written.
 
 
 class JobOptions(LogArchive, TableReading, SidecarService):
-    """See the module, and the classes that it inherits."""
+    """The option changes of this source; see the base classes."""
 
     folder_options = ("schema", "consistency")
 
@@ -97,7 +97,7 @@ class JobOptions(LogArchive, TableReading, SidecarService):
 
 
 def _nodes_of(nodes: Options, datacenter: str) -> Options:
-    """Return the nodes of a data centre. Raises ConfigError where there are none."""
+    """Return the nodes of a data centre. Raises ConfigError if it has none."""
     kept = {
         name: node
         for name, node in nodes.items()
@@ -110,7 +110,7 @@ def _nodes_of(nodes: Options, datacenter: str) -> Options:
 
 
 def _path_of(place: object) -> object:
-    """Return the place of a node's log, without its tokens: a single log may hold all of them."""
+    """Return the place of a node's log, without its tokens: a single log may contain all."""
     if not isinstance(place, Mapping):
         return place
     return {name: place[name] for name in _PLACES if name in place}

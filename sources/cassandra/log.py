@@ -24,7 +24,7 @@ _PIECE_BYTES: Final = 1024 * 1024  # Read from a stream in one call.
 
 
 class BinaryStream(Protocol):
-    """What a log is read from; `read` may return fewer bytes, but none only at the end."""
+    """A stream with a log; `read` may return fewer bytes, but none only at the end."""
 
     def read(self, size: int, /) -> bytes:
         """Return at most *size* bytes."""
@@ -42,7 +42,7 @@ NOTHING: Final = Span(END_OFFSET, END_OFFSET)
 
 
 class LogHandler:
-    """What `read_log` calls, in log order. Subclass it; the defaults are safe."""
+    """The callbacks of `read_log`, in log order. Subclass it; the defaults are safe."""
 
     def on_mutation(self, mutation: Mutation) -> None:
         """Handle one mutation."""
@@ -71,7 +71,7 @@ class LogHandler:
 
 
 class _StreamBytes:
-    """Reads a stream by byte offsets that never go back."""
+    """Reads a stream by ascending byte offsets."""
 
     def __init__(self, stream: BinaryStream, place: str) -> None:
         self._stream = stream
@@ -79,7 +79,7 @@ class _StreamBytes:
         self._read = 0
 
     def read_into(self, offset: int, room: memoryview) -> int:
-        """Fill *room* from byte *offset*, or the first part of it; return how many bytes came."""
+        """Fill *room* from byte *offset*, at least in part. Return the number of bytes."""
         while self._read < offset:
             if not self._next(offset - self._read):
                 return 0
@@ -96,9 +96,9 @@ class _StreamBytes:
 
 
 class LogEntries:
-    """The raw entries of one segment in a stream; iterating gives their mutation bytes."""
+    """The raw entries of one segment in a stream; iterating yields their mutation bytes."""
 
-    def __init__(  # noqa: PLR0913 (what to read, and how far)
+    def __init__(  # noqa: PLR0913 (the input, and its limits)
         self,
         stream: BinaryStream,
         *,
@@ -111,10 +111,10 @@ class LogEntries:
     ) -> None:
         """Read the header, of segment *segment_id* if given; *place* names the stream in errors.
 
-        *limit* is a logical position (that of an index file) to stop at; -1 reads to the end of
-        what is valid. A segment whose sections end before the position *indexed* is damaged.
-        Entries that end outside *span* are skipped. *keys* open encrypted segments. A compressed or
-        encrypted segment needs memory for one section at a time.
+        *limit* is a logical position (that of an index file) to stop at; -1 reads to the end of the
+        valid data. A segment whose sections end before the position *indexed* is damaged. Entries
+        that end outside *span* are skipped. *keys* decrypt segments. A compressed or encrypted
+        segment needs memory for one section at a time.
 
         Raises:
             CorruptSegmentError: the header is damaged, or of another segment.
@@ -136,23 +136,23 @@ class LogEntries:
 
     @property
     def position(self) -> int:
-        """The logical end of the entry that was yielded last."""
+        """The logical end of the last entry yielded."""
         return int(self._framer.at)
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield each entry's raw mutation.
 
         Raises:
-            CorruptSegmentError: a checksum is wrong; what came before is good. Call `go_on`
-                and iterate again for what follows.
-            WrongKeyError: the key opens no part of it.
+            CorruptSegmentError: a checksum is wrong; earlier entries are valid. Call `go_on`
+                and iterate again for the following ones.
+            WrongKeyError: the key decrypts no part of it.
 
         """
         while self._framer.next_entry() == constants.ENTRY and self.position <= self._until:
             yield self._framer.entry()
 
     def go_on(self, error: CorruptSegmentError) -> None:
-        """Skip what *error* says is unusable."""
+        """Skip the damage in *error*."""
         self._framer.go_on(error)
 
 
@@ -172,9 +172,9 @@ def read_mutations(
     table is yielded. `read_log` reports all of them.
 
     Raises:
-        CorruptSegmentError: a checksum is wrong; what was yielded before is good.
+        CorruptSegmentError: a checksum is wrong; mutations yielded before are valid.
         UnsupportedSegmentError: another version, compressor or cipher.
-        SegmentKeyError: it is encrypted, and *keys* do not open it.
+        SegmentKeyError: it is encrypted, and *keys* do not decrypt it.
         BadMutationError: an entry does not fit the schema.
 
     """
@@ -190,7 +190,7 @@ def read_mutations(
             yield read
 
 
-def read_log(  # noqa: PLR0913 (what to read, and how far)
+def read_log(  # noqa: PLR0913 (the input, and its limits)
     stream: BinaryStream,
     schema: Schema | LogSchema,
     handler: LogHandler,
@@ -204,13 +204,13 @@ def read_log(  # noqa: PLR0913 (what to read, and how far)
 ) -> None:
     """Read the segment in *stream* and call *handler* for everything in *span*.
 
-    For *schema*, see `read_mutations`; for what describes the segment, `LogEntries`. What lies
+    For *schema*, see `read_mutations`; for the description of the segment, `LogEntries`. The part
     before *span* is searched for schema changes.
 
     Raises:
         CorruptSegmentError: the header is damaged, or *handler* raised for other damage.
         UnsupportedSegmentError: another version, compressor or cipher.
-        SegmentKeyError: it is encrypted, and *keys* do not open it.
+        SegmentKeyError: it is encrypted, and *keys* do not decrypt it.
 
     """
     tables = schema if isinstance(schema, LogSchema) else LogSchema(schema)

@@ -1,4 +1,4 @@
-"""One split of the Cassandra source: its agreement, its part of what the pump reads, its state."""
+"""One split of the Cassandra source: its agreement, its part of the pump's data, its state."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -39,20 +39,20 @@ from headrace.sources.cassandra.state.forking import opened, without_keyspaces
 from headrace.sources.cassandra.state.gaps import GapBook, is_assumed, notice_of
 from headrace.sources.cassandra.state.unavailable_logs import WAITED_MS, Absence
 
-_RELEASE_MS: Final = 10_000  # Split time after which `release` looks for segments.
-_AGED_MS: Final = 30_000  # Line 32: by how much split time alone grows before that is committed.
-_CHECK_MS: Final = 60_000  # Split time after which a split is asked in any case.
+_RELEASE_MS: Final = 10_000  # The split time after which `release` checks segments.
+_AGED_MS: Final = 30_000  # Line 32: the growth of split time that is committed by itself.
+_CHECK_MS: Final = 60_000  # The split time after which a split is always checked.
 _NEVER: Final = Absence(0, 0)
 _NO_GROUPS: Final = Groups(LOG_SLOTS_MAX)  # Until a split knows its own.
 _LEAVE_MS: Final = 60_000  # Between two checks for logs that can be left.
 _MS: Final = 1_000  # In a second.
 _ALARM_MS: Final = 60_000  # Between two warnings of one kind.
-_NODES_KNOWN: Final = 1_024  # Of so many the names of counters are kept.
-_BATCHES_EACH: Final = 32  # Batches between two checks of what pending copies need of the schema.
+_NODES_KNOWN: Final = 1_024  # Nodes whose names of counters are cached.
+_BATCHES_EACH: Final = 32  # Batches between two checks of the schema that pending copies need.
 
 
 class CassandraReader(Reader):
-    """One split: its agreement, and its part of what the pump reads."""
+    """One split: its agreement, and its part of the pump's data."""
 
     def __init__(self, parts: Parts, number: int, resume: CdcState | None) -> None:
         """Restore the records of *resume* and register with the pump."""
@@ -88,11 +88,11 @@ class CassandraReader(Reader):
         self._left = set(resume.markers).difference(resume.hosts) if resume else set()
         self._left.intersection_update(config.nodes)
         self._left_ms = 0
-        self._oldest: dict[str, Marker] = {}  # What pending and unread copies need of each log.
+        self._oldest: dict[str, Marker] = {}  # The oldest place still needed in each log.
         self._markers = dict(resume.markers) if resume else {}
         self._starts = dict(resume.starts) if resume else {}
         self._released: CdcState | None = None
-        # First the schema: it may have keyspaces that pending records belong to.
+        # The schema first: it may have keyspaces of pending records.
         met = resume.met_gaps if resume else ()
         self._gaps = GapBook(config.gaps, met, expiry_ms=self._expiry_ms)
         parts.know(resume)
@@ -137,7 +137,7 @@ class CassandraReader(Reader):
         )
 
     def read(self, demand: Demand) -> Batch | Idle:
-        """Let the pump read if this split has nothing new, and take what reached agreement.
+        """Let the pump read if this split has nothing new, and take the agreed mutations.
 
         Raises:
             LogGapError: an earlier batch reported a gap, and the policy for it must be set.
@@ -162,7 +162,7 @@ class CassandraReader(Reader):
         return self._read_all(demand)
 
     def _read_all(self, demand: Demand) -> Batch | Idle:
-        """Look at all that can be new, also by time."""
+        """Check everything that can be new, including by time."""
         pump = self._pump
         changes, moves, ring = pump.changes, pump.moves, self._parts.replicas.current
         self._checked_ms = self._agreement.split_time_ms
@@ -197,7 +197,7 @@ class CassandraReader(Reader):
             pump.intake.give_back(agreed)
             return self._idle()
         self._split_time_ms, self._absences = self._agreement.split_time_ms, absences
-        # Making a state costs a third of what reading costs.
+        # Creating a state costs a third of reading.
         is_owed = moved and (pump.more or may_wait) and not (demand.position_due or reported)
         end = None if is_owed else self._state(self._noted_markers())
         batch = self._batch(agreed, end, lost, notices, nodes)
@@ -209,9 +209,9 @@ class CassandraReader(Reader):
         return batch
 
     def _go_on(self) -> Batch | Idle:
-        """Take what reached agreement since the last read, where nothing else can be new.
+        """Take the mutations agreed since the last read; nothing else can be new.
 
-        The batch has no end: the next one with an end looks at all the rest.
+        The batch has no end: the next one with an end covers the rest.
         """
         pump = self._pump
         agreed = self._parts.part.keep(pump.intake.take(self._number))
@@ -223,7 +223,7 @@ class CassandraReader(Reader):
         return self._batch(agreed, None, (), (), self._log_slots.names)
 
     def _idle(self) -> Idle:
-        """Return that there is nothing, and tell the pump so."""
+        """Return that nothing is new, and note it in the pump."""
         self._pump.note_read(self._number, self._changes)
         return Idle(more=self._pump.more)
 
@@ -237,12 +237,12 @@ class CassandraReader(Reader):
         return min(self._memory.due_ms, self._checked_ms + _CHECK_MS)
 
     def _is_settled(self) -> bool:
-        """Return whether records and tables need no further read."""
+        """Return whether records and tables require no further read."""
         return self._agreement.live <= self._records_max and self._stored_tables == self._tables
 
     def _has_aged(self, demand: Demand) -> bool:
-        """Return whether split time has grown by so much that it is committed (line 32)."""
-        # Asked for an end alone, it is the last; bulk work sets the time.
+        """Return whether split time has grown enough to be committed (line 32)."""
+        # Read for an end alone, it is the last; bulk work sets the time.
         is_last = not demand.records_max or self._parts.elapsed_ms is not None
         least_ms = 1 if is_last else _AGED_MS
         grown_ms = self._agreement.split_time_ms - self._split_time_ms
@@ -263,13 +263,13 @@ class CassandraReader(Reader):
         )
 
     def _is_still(self, demand: Demand) -> bool:
-        """Return whether there is no position to return either, while all is as it was read."""
+        """Return whether there is no position to return either, while nothing else is new."""
         if demand.end_may_wait:
             return True
         return not (self._owes_end or self._moves != self._pump.moves or self._has_aged(demand))
 
     def _read_assigned(self) -> None:
-        """Read the logs that have log slots and hold their segments; stop reading the others."""
+        """Read the logs with log slots and hold their segments; stop reading the others."""
         if self._reading == self._log_slots.names:
             return
         for node in self._log_slots.nodes:
@@ -311,7 +311,7 @@ class CassandraReader(Reader):
         return opened(resume.counters)
 
     def _leave_out(self) -> bool:
-        """Book pending mutations of tables that the job no longer has as filtered (line 22).
+        """Book pending mutations of tables that left the job as filtered (line 22).
 
         Returns whether the tables of the state changed.
         """
@@ -369,7 +369,7 @@ class CassandraReader(Reader):
         return [notice_of(gap, self._split, tables) for gap in changed]
 
     def _judge(self, gap: StoredGap, untaken: Sequence[StoredGap]) -> str:
-        """Return the state that damage gets; absent logs cannot show what it held (I10)."""
+        """Return the state that damage gets; absent logs cannot show its content (I10)."""
         absent = self._pump.absent(self._number)
         return self._gaps.judge(
             gap,
@@ -379,7 +379,7 @@ class CassandraReader(Reader):
         )
 
     def _assume(self) -> None:
-        """Count hosts for copies that the lost parts of their logs could have held (line 21)."""
+        """Count hosts for copies that the lost parts of their logs could contain (line 21)."""
         self._agreement.assume(
             [
                 (self._log_slots.of(gap.node), gap.split_time_ms + self._expiry_ms, *arc)
@@ -391,7 +391,7 @@ class CassandraReader(Reader):
         self._memory.check_again()
 
     def release(self, position: Position) -> None:
-        """Release what *position* stored, and segments that hold no copy of it (I5)."""
+        """Release the stored parts of *position*, and segments without copies for it (I5)."""
         assert isinstance(position, CdcState)  # noqa: S101 (we made it)
         self._chunks.stored(position.chunks)
         if self._only_aged(position):
@@ -401,7 +401,7 @@ class CassandraReader(Reader):
             if (hold := self._parts.hold_of(node)) is not None:
                 hold.withdraw([self._split])
         for node in self._log_slots.nodes:
-            # An unreachable log has nothing to dispose of.
+            # An unreachable log has no segments to dispose of.
             gone = node in self._pump.unreachable or node not in position.hosts
             hold = None if gone else self._parts.hold_of(node)
             if hold is None:
@@ -415,14 +415,14 @@ class CassandraReader(Reader):
         self._released = position
 
     def _only_aged(self, position: CdcState) -> bool:
-        """Return whether little but time has passed since the last release of segments."""
+        """Return whether little but time has changed since the last release of segments."""
         last = self._released
         if last is None or position.split_time_ms >= last.split_time_ms + _RELEASE_MS:
             return False
         return (position.markers, position.needs) == (last.markers, last.needs)
 
     def close(self, reason: CloseReason) -> None:
-        """Unregister from the pump; the next owner reads again what was not delivered."""
+        """Unregister from the pump; the next owner reads undelivered mutations again."""
         del reason
         self._pump.disown(self._number)
         self._parts.replicas.forget(self._number)
@@ -486,7 +486,7 @@ class CassandraReader(Reader):
         return batch
 
     def _stage_times(self, agreed: AgreedMutations) -> Sequence[StageTimes]:
-        """Return when the first and the last mutation of a batch came to each stage."""
+        """Return when the first and the last mutation of a batch reached each stage."""
         samples = [(-1, agreed.last_number, agreed.last_ms)] if agreed.count else []
         if agreed.count > 1:
             samples.insert(0, (0, agreed.first_number, agreed.first_ms))
@@ -508,8 +508,8 @@ class CassandraReader(Reader):
         return announced
 
     def _schemas(self, markers: Mapping[str, Marker]) -> dict[str, tuple[StoredVersion, ...]]:
-        """Return the schema versions of pending mutations and of what is unread."""
-        # A pass over all records is expensive; what was needed some batches ago suffices.
+        """Return the schema versions of pending mutations and of the unread part."""
+        # A pass over all records is expensive; the result of some batches ago suffices.
         if self._batches_made % _BATCHES_EACH == 0:
             for node in self._log_slots.nodes:
                 pending = self._agreement.unpublished(self._log_slots.of(node), 1)
@@ -519,7 +519,7 @@ class CassandraReader(Reader):
         return self._pump.schemas(self._number, self._oldest)
 
     def _noted_markers(self) -> Mapping[str, Marker]:
-        """Return how far the logs are read; only what moves behind it makes another position."""
+        """Return how far the logs are read; only mutations after it change the position."""
         self._markers = self._pump.markers(self._number)
         return self._markers
 
@@ -564,14 +564,14 @@ class CassandraReader(Reader):
         return items
 
     def _counters_of(self, node: str) -> dict[str, int]:
-        """Return what was counted of a log since it got its log slot."""
+        """Return the counts of a log since it got its log slot."""
         read = self._pump.intake.read_of(self._number, self._pump.hosts[node])
         damaged = self._damage[node]
         counted = self._agreement.counted(self._log_slots.of(node))
         return dict(zip(_entries_of(node), (read + damaged, damaged, *counted), strict=True))
 
     def _counters(self) -> dict[str, int]:
-        """Return the current books: what was restored, plus what was counted since (I3)."""
+        """Return the current books: those restored, plus the counts since (I3)."""
         agreement = self._agreement
         now: dict[str, int] = {}
         for node in self._log_slots.nodes:
@@ -608,5 +608,5 @@ def _entries_of(node: str) -> Sequence[str]:
 
 @lru_cache(maxsize=_NODES_KNOWN)
 def _skips_of(node: str) -> Sequence[str]:
-    """Return the names of the counters of what is skipped in a log."""
+    """Return the names of the counters of skipped entries in a log."""
     return [f"skipped.{node}.{reason}" for reason in SKIP_REASONS]

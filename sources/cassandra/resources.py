@@ -1,4 +1,4 @@
-"""What the readers of a job share: the configuration, and what `build` makes. For one thread."""
+"""The shared parts of a job's readers: configuration, and result of `build`. For one thread."""
 
 import contextlib
 import os
@@ -60,19 +60,19 @@ from headrace.sources.cassandra.schema.unlogged import Announcer
 from headrace.sources.cassandra.schema_versions.given_schema import GivenSchema
 from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 
-if TYPE_CHECKING:  # What is on other machines is loaded when a job has such a node.
+if TYPE_CHECKING:  # Loaded only for jobs with such a node.
     from headrace.sources.cassandra.agent.client import RemoteHold, RemoteLog
     from headrace.sources.cassandra.reading.cursor import LogCursor, Spared
 
-BULK_ROOM: Final = 4  # In bulk work a pass may exceed a split's records by such a part.
-STRIDE_SPLITS: Final = 8  # From so many on, a split has too little of a turn of all logs' bytes.
+BULK_ROOM: Final = 4  # In bulk work a pass may exceed a split's records by this fraction.
+STRIDE_SPLITS: Final = 8  # From this number on, a split's turn is too small if all logs are read.
 
 
 class Parts:
-    """See the module."""
+    """The shared parts of a job's readers."""
 
     def __init__(self, config: CassandraConfig, context: Context, count: int) -> None:
-        """Open nothing yet; the ring is cut into *count* parts."""
+        """Open nothing yet; the ring is divided into *count* parts."""
         self.config = config
         self.context = context
         self.count = count
@@ -106,7 +106,7 @@ class Parts:
         self.holds: dict[str, Hold | RemoteHold] = {}  # Those that were opened.
 
     def check(self) -> None:
-        """Check what would stop every split later: the schema, tables, replicas, directories.
+        """Check for errors that would stop every split: the schema, tables, replicas, directories.
 
         Raises:
             ConfigError: an option does not fit the schema or another option.
@@ -124,11 +124,11 @@ class Parts:
         for node, log in self.logs.items():
             is_named = node in self.config.absent
             with contextlib.suppress(LogUnreadableError if is_named else AgentUnavailableError):
-                log.check()  # Other nodes do not wait for it.
+                log.check()  # Other nodes do not depend on it.
         self.reserve(self.splits)
 
     def reserve(self, splits: Sequence[str]) -> None:
-        """Let each of *splits* that has no pin yet need everything."""
+        """Write a pin that needs everything for each of *splits* that has none yet."""
         for node in self.logs:
             if (hold := self.hold_of(node)) is not None:
                 with self._tolerating(node):
@@ -149,7 +149,7 @@ class Parts:
 
     @property
     def split_records_max(self) -> int:
-        """How many records one split remembers."""
+        """The number of records that one split remembers."""
         config = self.config
         return config.records_max // (SPLITS_MIN if config.splits is None else self.count)
 
@@ -160,7 +160,7 @@ class Parts:
         return GivenSchema(file, self.config.contact, self.context)
 
     def built(self) -> "Reading":
-        """Return what reads the logs; build it on the first call."""
+        """Return the reading of the logs; build it on the first call."""
         if self.reading is None:
             self.reading = build(self)
         return self.reading
@@ -256,7 +256,7 @@ class Parts:
                 log.end_at(marker.segment_id, marker.offset)
 
     def spare(self, wanted: SectionFilter) -> None:
-        """Skip sections of indexed segments that have nothing that *wanted* asks for."""
+        """Skip sections of indexed segments without anything that *wanted* selects."""
         folder = IndexFolder(self.context.cache)
         self.spared = {
             node: partial(folder.spared, node, log, wanted)
@@ -265,18 +265,18 @@ class Parts:
         }
 
     def read_logs(self) -> Mapping[str, LogReader]:
-        """Return the logs as they are read: what was framed of them is not framed again."""
+        """Return the logs for reading; framed parts are not framed again."""
         if self.framed is None:
             return self.logs
         copies = Copies(self.logs, self.context.job_key, self.keys)
         return {node: FramedLog(node, log, self._blocks, copies) for node, log in self.logs.items()}
 
     def _blocks(self) -> BlockFile:
-        assert self.framed is not None  # noqa: S101 (else logs are read as they are)
+        assert self.framed is not None  # noqa: S101 (else logs are read directly)
         return self.framed
 
     def know(self, state: CdcState | None) -> None:
-        """Pass what a state knows of the logs to them: what is old, and in which log generation."""
+        """Pass the manifests of a state to the logs: old segments, and log generations."""
         if state is not None:
             acquaint(self.logs, state)
             for node, stored in state.manifests.items():
@@ -285,7 +285,7 @@ class Parts:
 
     @property
     def searcher(self) -> Searcher:
-        """Finds out what segments hold, and stores it."""
+        """Determines and stores the content of segments."""
         epoch = self.built().deliveries.epochs.of(self.schema)
         return Searcher(IndexFolder(self.context.cache), self.keys, epoch)
 
@@ -295,7 +295,7 @@ class Parts:
 
     @cached_property
     def mark(self) -> str:
-        """Stands for the job's state in what it notes beside logs."""
+        """Identifies the job's state in pins beside logs."""
         return store_mark(self.context.job_key)
 
     def hold_of(self, node: str) -> "Hold | RemoteHold | None":
@@ -325,7 +325,7 @@ class Parts:
 
     @cached_property
     def replicas(self) -> Replicas:
-        """The nodes that hold each range, by topology version, and how many copies are needed."""
+        """The replicas of each range, by topology version, and the number of copies needed."""
         known, config = self.schema.keyspaces, self.config
         for name in self.keyspaces:
             if name not in known:
@@ -344,13 +344,13 @@ class Parts:
         return Replicas(tuple(config.nodes), current, self.keyspaces, self.count)
 
     def _made_ring(self) -> Nodes | None:
-        """Return what says that the ring changed; None where it never does."""
+        """Return a reporter of ring changes; None if the ring never changes."""
         config = self.config
         if config.topology is None:
             return None
         if config.topology != LIVE:
             return TopologyFile(config.topology, self.context)
-        # Imported here: a job that has its ring from a file starts without the driver.
+        # Imported here: a job with its ring from a file starts without the driver.
         from headrace.sources.cassandra.ring.live_ring import LiveRing  # noqa: PLC0415
 
         return LiveRing(config.contact, config.names, self.context)
@@ -382,7 +382,7 @@ class Parts:
         return Keys(self.config)
 
     def recovered(self, lost: Quarantined) -> MutationBatch | None:
-        """Return what was quarantined as a batch; None if it contains no mutation."""
+        """Return a quarantined mutation as a batch; None if its bytes contain none."""
         made = self.built()
         epoch = made.deliveries.epochs.of(self.schema)
         made.deliveries.routes_of(epoch)
@@ -406,7 +406,7 @@ class Parts:
         """Update the holds and the ring before logs are read.
 
         Raises:
-            TopologyError: in the current ring the logs that are read cannot satisfy the level.
+            TopologyError: in the current ring the logs read cannot meet the level.
 
         """
         if self.config.disposal != KEEP:
@@ -418,12 +418,12 @@ class Parts:
             self.replicas.follow_nodes(nodes)
 
     def run_pass(self, demand: Demand) -> None:
-        """Read the logs, and report what was found. Raises as `Pump.run_pass` does."""
+        """Read the logs, and report findings. Raises as `Pump.run_pass` does."""
         self.built().pump.run_pass(self._bounded(demand))
         self.report()
 
     def look(self, demand: Demand) -> News:
-        """Read the logs; return which splits may have something new."""
+        """Read the logs. Return which splits may have something new."""
         self.follow()
         made = self.built()
         pump = made.pump
@@ -437,7 +437,7 @@ class Parts:
         finally:
             self.inotify.go_on()
         self.report()
-        is_read = pump.moves != moves  # Else more of it waits for room.
+        is_read = pump.moves != moves  # Otherwise more of it waits for room.
         news = [self.splits[number] for number in numbers]
         more, readable = pump.more and is_read, made.written.descriptor
         return News(news, more=more, is_still=self._is_still, readable=readable)
@@ -547,7 +547,7 @@ class Parts:
         self._reported_names = ring
 
     def _report_unread(self) -> None:
-        """Warn about keyspaces that have copies in logs that are not read."""
+        """Warn about keyspaces with copies in logs that are not read."""
         ring, read = self.replicas.current, tuple(self.config.nodes)
         if ring is self._reported_coverage[0] or self.context.read_only:
             return
@@ -568,7 +568,7 @@ class Parts:
         self._reported_coverage = ring, found
 
     def unread_copies(self) -> Iterator[tuple[str, tuple[Coverage, str]]]:
-        """Yield each keyspace that has copies in logs that are not read, and what this means."""
+        """Yield each keyspace with copies in unread logs, and the effect."""
         ring, read = self.replicas.current, tuple(self.config.nodes)
         for name in self.replicas.keyspaces:
             if (found := coverage(ring, name, read)) is not None:
@@ -622,9 +622,9 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def build(parts: Parts) -> Reading:
-    """Build what reads the logs of a job; nothing is read yet."""
+    """Build the reading of a job's logs; read nothing yet."""
     config, context, given = parts.config, parts.context, parts.given
-    cursors: dict[str, LogCursor] = {}  # Of the logs that are read, by node; the pump's.
+    cursors: dict[str, LogCursor] = {}  # Of the logs read, by node; the pump's.
 
     def epochs() -> Sequence[int]:
         """Return the current epochs of the logs, the newest first."""
@@ -665,7 +665,7 @@ def build(parts: Parts) -> Reading:
         elapsed_ms=parts.elapsed_ms,
         spared=parts.spared,
         stride=1 if parts.framed is None else max(1, parts.count // STRIDE_SPLITS),
-        # Of a whole log one split or another is always full.
+        # Over a whole log, some split is always full.
         records_room=parts.split_records_max // BULK_ROOM if context.read_only else 0,
     )
     copies = Copies(parts.logs, context.job_key, parts.keys)
@@ -675,7 +675,7 @@ def build(parts: Parts) -> Reading:
 
 
 def lists_of(config: CassandraConfig, context: Context) -> Lists | None:
-    """Return what reads lists from their tables, if configured; a read-only job queries nothing."""
+    """Return the reader of lists in their tables, if configured; None for a read-only job."""
     if config.lists != READ or context.read_only:
         return None
     # Imported here: a job that queries no cluster starts without the driver.
@@ -691,9 +691,9 @@ def lists_of(config: CassandraConfig, context: Context) -> Lists | None:
 
 
 def _identity(path: str) -> object:
-    """Return what is the same for one directory by any path, also where it is mounted twice."""
+    """Return an identity of a directory that is the same for any path, even a second mount."""
     try:
-        found = os.stat(path)  # noqa: PTH116 (a path as it was given)
+        found = os.stat(path)  # noqa: PTH116 (the given path)
     except OSError:
         return os.path.realpath(path)
     return found.st_dev, found.st_ino

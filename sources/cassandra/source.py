@@ -1,4 +1,4 @@
-"""The Cassandra source: a ring cut into equal splits, read from the logs of all its replicas."""
+"""The Cassandra source: a ring divided into equal splits, read from all replicas' logs."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -114,7 +114,7 @@ class CassandraSource(
     Diagnosis,
     JobOptions,
 ):
-    """See the module. All its readers share one pump, so each log is read once."""
+    """The source of one job. All its readers share one pump, so each log is read once."""
 
     word = "cdc"
     config_class = CassandraConfig
@@ -130,7 +130,7 @@ class CassandraSource(
         self._is_fit = config.splits is not None  # Whether the number of splits is final.
 
     def plan(self) -> Sequence[Split]:
-        """Cut the ring into equal parts, from the lowest token; see `Parts.check`."""
+        """Divide the ring into equal parts, from the lowest token; see `Parts.check`."""
         self._fit()
         self._parts.check()
         return [
@@ -147,20 +147,20 @@ class CassandraSource(
     def resplit(
         self, states: Mapping[str, Position | None]
     ) -> Mapping[str, Position | None] | None:
-        """Merge what each state says about the tokens of its split, by split; see `resharding`."""
+        """Merge the parts of each state for the tokens of its split, by split; see `resharding`."""
         if not all(map(arc_of, states)):
             return None
         return resharding.resplit(_shares(states), self._parts.splits)
 
     def follow(self, splits: Sequence[str]) -> None:
-        """Cut the ring into as many parts as other workers did."""
+        """Divide the ring into as many parts as other workers did."""
         count = count_in(splits)
         if count is not None:
             self._is_fit = True
             self._cut(count)
 
     def _fit(self) -> None:
-        """Cut the ring into more parts if each would have to read too many logs."""
+        """Divide the ring into more parts if each would have to read too many logs."""
         if not self._is_fit:
             self._is_fit = True
             self._cut(self._fitting(self._parts.count))
@@ -187,27 +187,27 @@ class CassandraSource(
         return self._parts.look(demand)
 
     def written_logs(self) -> Collection[str]:
-        """Return the nodes whose logs are read here, or whose agents tell."""
+        """Return the nodes whose logs are read here, or whose agents report writes."""
         return self._parts.built().written.names()
 
     def silent_logs(self) -> Collection[str]:
-        """Return the nodes whose agents are too old to tell."""
+        """Return the nodes whose agents are too old to report writes."""
         return self._parts.built().written.others()
 
     def follow_writes(self, logs: Collection[str]) -> None:
-        """Have the agents of these nodes tell, if they have any; inotify tells in any case."""
+        """Make the agents of these nodes report writes; inotify always reports them."""
         self._parts.built().written.follow(logs)
 
     def is_written(self, logs: Collection[str]) -> bool:
-        """Return whether an event or an answer says so of these nodes, or a check is due."""
+        """Return whether an event or a response reports a write of *logs*, or a check is due."""
         return self._parts.built().written.are_written(logs)
 
     def descriptor(self) -> int | None:
-        """Return that of inotify and of answers, if all directories that are read are watched."""
+        """Return that of inotify and of responses, if all directories read are watched."""
         return self._parts.built().written.descriptor()
 
     def unread_bytes(self, logs: Collection[str]) -> int:
-        """Return what is durable behind the cursors."""
+        """Return the number of durable bytes after the cursors."""
         return self._parts.built().written.unread_bytes(logs)
 
     def untaken_bytes(self) -> int:
@@ -219,7 +219,7 @@ class CassandraSource(
         return self._parts.built().written.buffer_bytes()
 
     def nearness(self) -> Nearness:
-        """Return whose logs are read from their directories, and what these nodes replicate."""
+        """Return the nodes whose logs are read from directories, and their shares of the splits."""
         parts = self._parts
         here = [node for node, log in parts.logs.items() if isinstance(log, LogDirectory)]
         current, keyspaces = parts.replicas.current, parts.replicas.keyspaces
@@ -241,7 +241,7 @@ class CassandraSource(
         return CdcState.decode(encoded)
 
     def backlog(self, split: Split, position: Position | None) -> Sequence[Backlog]:
-        """Return what each node's log holds after the marker, for all splits."""
+        """Return the data after the marker in each node's log, for all splits."""
         del split
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         left, spared_of = backlog(self._logs_of(position), position), self._parts.spared
@@ -271,7 +271,7 @@ class CassandraSource(
         seek.check_place(target)
 
     def ahead(self, position: Position | None, size_bytes: int) -> Position:
-        """Advance all logs by the same part of what is left; see `seek.ahead`."""
+        """Advance all logs by the same part of the rest; see `seek.ahead`."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         return ahead(self._logs_of(position), position or self._nowhere(), size_bytes)
 
@@ -285,7 +285,7 @@ class CassandraSource(
     def stretches(
         self, position: Position | None, size_bytes: int
     ) -> Sequence[tuple[Position | None, Position]]:
-        """Cut the log of a single node that is a directory; see `survey.stretches`."""
+        """Divide the log of a single node that is a directory; see `survey.stretches`."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         ((node, log), *others) = self._parts.logs.items()
         if others or not isinstance(log, LogDirectory):
@@ -301,7 +301,7 @@ class CassandraSource(
         return [(None if first == START else at(first), at(last)) for first, last in cut]
 
     def cut(self, parts: int) -> None:
-        """Cut the ring into *parts* parts, regardless of the configuration."""
+        """Divide the ring into *parts* parts, regardless of the configuration."""
         self.config = replace(self.config, splits=parts)
         self._is_fit = True
         self._parts.close()
@@ -312,11 +312,11 @@ class CassandraSource(
         return self._parts.searcher.index(self._parts.logs, self._parts.tables_of)
 
     def spare(self, tables: Collection[str], from_us: int | None, to_us: int | None) -> None:
-        """Skip sections of indexed segments that have nothing of these."""
+        """Skip sections of indexed segments without changes of these tables and times."""
         self._parts.spare(SectionFilter(frozenset(tables), from_us, to_us))
 
     def log_parts(self, positions: Sequence[Position | None], size_bytes: int) -> Sequence[bytes]:
-        """Cut the logs, if all are directories; see `seek.stretches`."""
+        """Divide the logs, if all are directories; see `seek.stretches`."""
         known = [each for each in positions if isinstance(each, CdcState)]
         logs = self._parts.logs
         if not all(isinstance(log, LogDirectory) for log in logs.values()):
@@ -362,7 +362,7 @@ class CassandraSource(
     def divide(
         self, split: Split, position: Position | None, parts: int
     ) -> Mapping[str, Position | None]:
-        """Cut a split's part of the ring into equal parts, and its state with it."""
+        """Divide a split's part of the ring into equal parts, and its state with it."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
         if self.config.lists == READ:
             said, hint = "are read from their tables by workers only", "leave it out: lists: cells"
@@ -404,16 +404,16 @@ class CassandraSource(
         self._parts.limit(until, tokens, elapsed_ms)
 
     def traces(self, *, everywhere: bool = True) -> Sequence[Trace]:
-        """Return the notes in all directories, also of agents; see `traces_of`."""
+        """Return the pins in all directories, including those of agents; see `traces_of`."""
         parts = self._parts
         return traces_of(parts.logs, self.context.job, parts.mark, everywhere=everywhere)
 
     def forget(self, traces: Sequence[Trace]) -> None:
-        """Remove notes in the nodes' directories, also those of agents."""
+        """Remove pins in the nodes' directories, including those of agents."""
         forget(self._parts.logs, traces)
 
     def unread(self) -> Sequence[HeadraceError]:
-        """Return why logs cannot be read, except those in `absent`."""
+        """Return the errors of unreadable logs, except those in `absent`."""
         reading, absent = self._parts.reading, self.config.absent
         away = reading.pump.unreachable.items() if reading is not None else ()
         return [error for node, error in away if node not in absent]
@@ -427,26 +427,26 @@ class CassandraSource(
         return unread_of(self._parts)
 
     def log_spaces(self) -> Sequence[LogSpace]:
-        """Return the space of each `cdc_raw`; those of other machines as their agents say it."""
+        """Return the space of each `cdc_raw`; on other machines, as their agents report it."""
         bytes_max, logs = self._parts.cdc_bytes_max, self._parts.logs
         found = spaces(here := directories(self.config.nodes), bytes_max)
         if len(here) == len(logs):
             return found
-        # Only here: a running job does not ask.
+        # Imported only here: a running job does not use it.
         from headrace.sources.cassandra.diagnosis.agents import agent_spaces  # noqa: PLC0415
 
         return [*found, *agent_spaces(logs, bytes_max)]
 
     def checks(self, about: Examined) -> Sequence[Check]:
         """Return checks of the nodes, of replicas and types, and of each node's log and disk."""
-        # Only here: a running job needs none of it.
+        # Imported only here: a running job does not use it.
         from headrace.sources.cassandra.diagnosis.checks import checks_of  # noqa: PLC0415
 
         del about
         return checks_of(self.config, self.context, self._parts.count)
 
     def measures(self) -> Sequence[Measure]:
-        """Return how much was read, and how full the nodes' directories are."""
+        """Return metrics of the data read, and of the space of the nodes' directories."""
         return measures_of(self._parts)
 
     def tables(self) -> Sequence[str]:
@@ -458,7 +458,7 @@ class CassandraSource(
         return warnings_of(self._parts.schema, tables)
 
     def flaws(self, *, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Finding]:
-        """Look for segments that are missing, or in two logs; see `archive.flaws`."""
+        """Return the missing segments, and those in two logs; see `archive.flaws`."""
         return flaws(self._parts.logs, from_ms=from_ms, to_ms=to_ms)
 
     def table_type(self, table: str) -> TableType:

@@ -1,6 +1,6 @@
-"""The source `cassandra-table`: what is in a table now, by ranges of tokens, with write times.
+"""The source `cassandra-table`: a table's current rows, by token ranges, with write times.
 
-For bulk work: it ends, and a range that is read again gives the same changes. Blocking network I/O.
+For bulk work: it ends, and a range that is read again has the same changes. Blocking network I/O.
 """
 
 import json
@@ -89,7 +89,7 @@ class TableConfig:
 
     @property
     def level(self) -> int:
-        """The level of reads, as the driver numbers them."""
+        """The consistency level of reads, by the driver's number."""
         number: int = ConsistencyLevel.name_to_value[self.read_consistency]
         return number
 
@@ -112,7 +112,7 @@ class ChangeBatch(RecordBatch):
 
 
 class TableSource(Source, BulkReading, RowReading, TypedColumns):
-    """See the module."""
+    """The source of one table's rows."""
 
     config_class = TableConfig
     origin = TABLE_ORIGIN
@@ -163,7 +163,7 @@ class TableSource(Source, BulkReading, RowReading, TypedColumns):
         return TableReader(self.config, self.table, split.split_id, start, int(until))
 
     def rows(self, keys: Sequence[Document], level: str) -> Batch:
-        """See `RowReading`; so many rows at a time.
+        """See `RowReading`; reads several rows at a time.
 
         Raises:
             TableQueryError: a row could not be read.
@@ -330,7 +330,7 @@ def _check_names(table: TableSchema, key: Document, names: Sequence[str], hint: 
 
 
 def records_of(changes: Sequence[Change], shape: TableShape) -> list[ChangeRecord]:
-    """Return the records of what a table holds."""
+    """Return the records of a table's rows."""
     return [
         ChangeRecord(
             change,

@@ -1,4 +1,4 @@
-"""Logs that cannot be read now, and what is published without them."""
+"""Logs that cannot be read now, and the effect on published changes."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -19,7 +19,7 @@ class FileSourceConfig:
 
 
 class FileSource(plugins.Source, plugins.Relocation):
-    """Follows every file that is there when the splits are planned."""
+    """Follows every file that exists when the splits are planned."""
 
     word = "files"
     config_class = FileSourceConfig
@@ -37,18 +37,18 @@ class FileSource(plugins.Source, plugins.Relocation):
         raise plugins.MissingRequirementError("does not exist", place=self.config.path, hint=hint)
 
     def gives_up(self, split_id: str) -> bool:
-        """Say whether `path` names other files; one that it names and that is gone is missed."""
+        """Return whether `path` excludes the file; an included one that is gone is missed."""
         parts, patterns = split_id.split("/"), self.config.path.split("/")
         return len(parts) != len(patterns) or not all(map(fnmatchcase, parts, patterns))
 
     def backlog(self, split: Split, position: Position | None) -> list[plugins.Backlog]:
-        """Return the bytes behind *position*."""
+        """Return the bytes after *position*."""
         read = position.number if isinstance(position, NumberPosition) else 0
         left = max(0, file_bytes(split.split_id) - read)
         return [plugins.Backlog(partition={}, size_bytes=left, files=1 if left else 0)]
 
     def locate(self, split: Split, position: Position | None, target: str) -> Position | None:
-        """Find the end of the file for `latest`; any other number of bytes is itself."""
+        """Return the end of the file for `latest`; other targets are numbers of bytes."""
         del position
         if target == "earliest":
             return None
@@ -66,13 +66,13 @@ class FileSource(plugins.Source, plugins.Relocation):
         return NumberPosition(0)
 
     def open(self, split: Split, resume: Position | None) -> plugins.Reader:
-        """Start behind the bytes that *resume* counts."""
+        """Start after the bytes that *resume* counts."""
         offset_bytes = resume.number if isinstance(resume, NumberPosition) else 0
         return FileReader(split.split_id, offset_bytes)
 
 
 class FileReader(plugins.Reader):
-    """Reads one file, a record per line; holds nothing open between reads."""
+    """Reads one file, a record per line; keeps no file open between reads."""
 
     def __init__(self, path: str, offset_bytes: int) -> None:
         """Start at *offset_bytes*."""

@@ -1,4 +1,4 @@
-"""Whole lines of a growing file, and the records that they are. Knows nothing of splits."""
+"""Whole lines of a growing file, and their records. Knows nothing of splits."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from headrace.plugins import (
     RecordSchema,
 )
 
-LINE_BYTES_MAX: Final = 16 * 1024 * 1024  # Bounds the memory that one line may take.
+LINE_BYTES_MAX: Final = 16 * 1024 * 1024  # Limits the memory for one line.
 LINE_SCHEMA: Final = RecordSchema.of(
     "lines",
     "one JSON object per line",
@@ -31,20 +31,20 @@ class BadLineError(BadRecordError):
 
 
 class UnreadableFileError(FatalError):
-    """A file cannot be followed: gone, shorter than what was read of it, or without line feeds."""
+    """A file cannot be followed: gone, shorter than the part read, or without line feeds."""
 
     code = "unreadable_file"
 
 
 class Line(Record):
-    """One line; its document is the one that stands there."""
+    """One line; its document is the JSON in it."""
 
     __slots__ = ("end_bytes", "path")
 
     def __init__(self, line: bytes, *, path: str, end_bytes: int) -> None:
-        """Keep *line*, which is parsed only when its document is asked for.
+        """Keep *line*, which is parsed only when its document is needed.
 
-        *end_bytes* is where in the file its line feed ends.
+        *end_bytes* is the end of its line feed in the file.
         """
         super().__init__(
             key=None,
@@ -57,7 +57,7 @@ class Line(Record):
         self.end_bytes = end_bytes
 
     def kept(self) -> tuple[bytes, Document]:
-        """Return the line as it stands in the file."""
+        """Return the line as in the file."""
         return self.value["line"], {"table": self.schema.table}
 
     def document(self) -> Document:
@@ -79,10 +79,10 @@ class Line(Record):
 
 
 def read_lines(path: str, start_bytes: int, demand: Demand) -> list[Line]:
-    """Return the lines from *start_bytes* on that have their line feed, within *demand*.
+    """Return the complete lines from *start_bytes* on, within *demand*.
 
     Raises:
-        UnreadableFileError: with the place.
+        UnreadableFileError: it says where.
 
     """
     lines: list[Line] = []
