@@ -1,8 +1,9 @@
-"""Whether a mutation has only content that was published in other bytes: lines 17 and 19.
+"""Decide whether a mutation has only content already published: lines 17 and 19.
 
-A repair writes what replicas have in other bytes than the original write. The content of a mutation
-is its atoms; the atoms of mutations with the same token are compared. Bytes are read again from the
-logs, so a copy that no log has any more is not compared. Blocking file I/O; for one thread.
+A repair writes the replicas' data in other bytes than the original write did. The content of a
+mutation is its atoms; the atoms of mutations with the same token are compared. Bytes are read from
+the logs again, so a copy that is no longer in any log is not compared. Blocking file I/O; for one
+thread.
 """
 
 from collections import OrderedDict
@@ -40,30 +41,30 @@ EpochOf = Callable[[Copy], Epoch]
 
 
 class _Published:
-    """What was published of one token, as far as it was looked at.
+    """The published content of one token, as far as it has been examined.
 
-    None of it is forgotten while its *oldest* record and the *indexed* of `Agreement` are the same.
+    It stays valid while its *oldest* record and the *indexed* of `Agreement` are unchanged.
     """
 
     __slots__ = ("atoms", "indexed", "is_any_gone", "oldest", "slots")
 
     def __init__(self, oldest: int, indexed: int) -> None:
-        """Have looked at nothing."""
+        """Start with nothing examined."""
         self.oldest = oldest
         self.indexed = indexed
         self.slots: set[int] = set()
         self.atoms: set[bytes] = set()
-        self.is_any_gone = False  # The bytes of one of them.
+        self.is_any_gone = False  # The bytes of one record are gone.
 
 
 class Comparison:
     """Compares the records of one split.
 
-    *find* reads a copy of a slot again, *epoch_of* gives the schema in force at its place.
+    *find* reads a slot's copy again; *epoch_of* gives the schema in force at its place.
     """
 
     def __init__(self, agreement: Agreement, find: Find, epoch_of: EpochOf) -> None:
-        """Compare nothing yet."""
+        """Start with nothing compared."""
         self.unsure = 0
         """How many published mutations might be known if all bytes were readable (36)."""
         self._agreement = agreement
@@ -71,7 +72,7 @@ class Comparison:
         self._epoch_of = epoch_of
         self._atoms: OrderedDict[tuple[int, int], Atoms | None] = OrderedDict()
         self._kept = 0
-        self._known = _Published(-1, -1)  # Of the token that was looked at last.
+        self._known = _Published(-1, -1)  # Of the most recently examined token.
 
     def decide(self, slot: int) -> int:
         """Decide about a pending record whose copy's bytes are in a log."""
@@ -85,7 +86,7 @@ class Comparison:
         if newest == NOT_LOOKED:
             newest = self.learn_newest(slot)
         span = None if newest == NOTHING else self._span(slot)
-        # It cannot be known if all of it was written after what was published.
+        # It cannot be known if all of it was written after the published content.
         if span is not None and span[0] <= newest:
             atoms = self._of(slot)
             if atoms and atoms <= self._published(slot).atoms:
@@ -95,7 +96,7 @@ class Comparison:
         return Decision.NEW
 
     def learn_newest(self, slot: int) -> int:
-        """Read what was published of the slot's token; return its newest write time.
+        """Read the published content of the slot's token; return its newest write time.
 
         Raises:
             RetriableError: a log cannot be read now.
@@ -107,7 +108,7 @@ class Comparison:
         return newest
 
     def compare(self, slots: Sequence[int]) -> Iterator[int]:
-        """Compare pending records; yield those that others joined and that may be published now.
+        """Compare pending records; yield those that others joined and that may be published.
 
         A known record becomes CONTENT_KNOWN; one equal to another pending record joins it.
         """
@@ -117,11 +118,11 @@ class Comparison:
                 yield from self._compare([slot for _, slot in group])
 
     def _compare(self, members: Sequence[int]) -> Iterator[int]:
-        """Compare pending records of one token; see `compare`."""
+        """Compare pending records of one token, as described for `compare`."""
         agreement = self._agreement
         published = set(self._published(members[0]).atoms)
         waiting = self._waiting(members[0])
-        taken: set[int] = set()  # Yielded: they no longer wait.
+        taken: set[int] = set()  # Yielded, so they no longer wait.
         for slot in members:
             if slot in taken:
                 continue
@@ -140,7 +141,7 @@ class Comparison:
                     published |= atoms
 
     def _span(self, slot: int) -> tuple[int, int] | None:
-        """Return the oldest and newest write time in a copy, None if it is gone or does not fit."""
+        """Return the oldest and newest write time in a copy, or None if it is gone or unfit."""
         found = self._find(slot)
         if found is None:
             return None
@@ -153,7 +154,7 @@ class Comparison:
         return cutter.oldest, cutter.newest
 
     def _waiting(self, slot: int) -> dict[Atoms | None, int]:
-        """Return the oldest pending record of the token, by content."""
+        """Return the oldest pending record of the token for each content."""
         others = [
             other
             for other, kind in self._agreement.others_of_token(slot)
@@ -163,7 +164,7 @@ class Comparison:
         return {self._of(other): other for other in oldest}
 
     def _published(self, slot: int) -> _Published:
-        """Return what was published of the slot's token; only what is new of it is looked at."""
+        """Return the published content of the slot's token; examine only what is new."""
         slots, indexed = self._agreement.published_of_token(slot), self._agreement.indexed
         oldest, known = slots[-1] if slots else -1, self._known
         if (known.oldest, known.indexed) != (oldest, indexed) or len(known.atoms) > ATOMS_MAX:
@@ -181,9 +182,9 @@ class Comparison:
         return known
 
     def _of(self, slot: int) -> Atoms | None:
-        """Return the content of a record's mutation; None if its bytes are gone.
+        """Return the content of a record's mutation, or None if its bytes are gone.
 
-        It is empty if the mutation does not fit the schema: it was not published.
+        It is empty if the mutation does not fit the schema; such a mutation was not published.
         """
         d0, d1, _ = self._agreement.identity(slot)
         if (d0, d1) in self._atoms:

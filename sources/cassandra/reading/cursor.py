@@ -1,7 +1,7 @@
 """Reads the log of one node: the current segment, the position in it, and its damage.
 
-Damage is a copy that is lost on this node, never a reason to stop: its bytes are handed over to be
-quarantined, and reading continues after it (I8). Blocking file I/O; for one thread. Rules cite
+Damage means a copy that is lost on this node, and is never a reason to stop: its bytes are reported
+for quarantine, and reading continues after it (I8). Blocking file I/O; for one thread. Rules cite
 docs/agreement.md by line.
 """
 
@@ -41,20 +41,20 @@ from headrace.sources.cassandra.state.gaps import (
     gap_before,
 )
 
-CHUNK_BYTES: Final = 512 * 1024  # Read of one log before the next one.
-PIECE_BYTES: Final = 1024 * 1024  # Read in one call of a damaged part.
-_FRAME_BYTES: Final = 12  # Of an entry beside its mutation: size and checksums.
-UNREAD_MAX: Final = 1_000  # Segments after a marker whose names a state keeps.
+CHUNK_BYTES: Final = 512 * 1024  # Read from one log before turning to the next.
+PIECE_BYTES: Final = 1024 * 1024  # Read in one call from a damaged part.
+_FRAME_BYTES: Final = 12  # Of an entry in addition to its mutation: size and checksums.
+UNREAD_MAX: Final = 1_000  # Maximum number of unread segments whose names a state keeps.
 
-DAMAGED_MAX: Final = 64  # Damaged entries of a section that are skipped one by one.
-# Parts of a segment to skip: where each begins and ends, ascending.
+DAMAGED_MAX: Final = 64  # Maximum number of damaged entries of a section to skip one by one.
+# Parts of a segment to skip: the begin and end of each, ascending.
 Spared = Callable[[SegmentInfo], Sequence[tuple[int, int]]]
-# Takes what is damaged, as a gap; None if its bytes follow later. Raises a LogGapError to stop.
+# Reports damage as a gap; None if its bytes follow later. Raises a LogGapError to stop.
 Lose = Callable[[StoredGap, HeadraceError, Quarantined | None], None]
 
 
 class LogCursor:
-    """See the module."""
+    """Reads one node's log, as described for the module."""
 
     def __init__(  # noqa: PLR0913 (what is read, and how far)
         self,
@@ -67,10 +67,10 @@ class LogCursor:
         spared: Spared | None = None,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        """Start before the oldest segment; *lose* takes damage, *keys* open encrypted segments.
+        """Start before the oldest segment; report damage to *lose*, decrypt with *keys*.
 
         *tables* are the tables of this log at the current position. *spared* parts are not read.
-        *chunk_bytes* are read of it before the next log.
+        *chunk_bytes* are read before the next log's turn.
         """
         self.node = node
         self._lose = lose
@@ -93,61 +93,61 @@ class LogCursor:
         self._workspace = Workspace()
         self._framer = Framer()
         self._listed: Sequence[SegmentInfo] = ()
-        self._unread: set[int] = set()  # Ids of segments that were listed and not started.
+        self._unread: set[int] = set()  # Ids of segments that were listed but not started.
         self._spared_in = spared or _no_parts
-        self._spared: deque[tuple[int, int]] = deque()  # Of the open segment, from the marker on.
+        self._spared: deque[tuple[int, int]] = deque()  # Of the open segment, after the marker.
         self._arcs: Arcs = ()
         self._is_narrowed = False
-        self._was_away = False  # The log was not listed since the marker was reached.
+        self._was_away = False  # The log was not listed after the marker was reached.
         self._current: SegmentInfo | None = None
         self._bytes: SegmentBytes | None = None
         self._logical: ReadInto = _nothing
         self._broken: HeadraceError | None = None
 
     def seek(self, marker: Marker) -> None:
-        """Continue after *marker*, also backwards."""
+        """Continue after *marker*, which may be an earlier position."""
         self.close()
         self.marker = marker
         self.at_end = False
-        self.fetched_ms = 0  # The segment of the marker may be gone: list again.
+        self.fetched_ms = 0  # The marker's segment may be gone: list again.
         self._was_away = marker != START
         self._broken = None
 
     def begin_pass(self) -> None:
-        """Reset what is counted per pass."""
+        """Reset the counters of a pass."""
         self.segments_begun = self.tables.changes = 0
 
     def leave(self) -> None:
-        """Read nothing until the log can be listed again."""
+        """Stop reading until the log can be listed again."""
         self.at_end = True
         self.fetched_ms = 0
 
     @property
     def listed(self) -> Sequence[SegmentInfo]:
-        """The segments as it knows them."""
+        """The segments of the most recent listing."""
         return self._listed
 
     @property
     def end(self) -> Marker:
-        """The end of what was durable and readable when the log was last listed."""
+        """The end of the durable and readable log in the most recent listing."""
         if not self._listed:
             return START
         last = self._listed[-1]
         return Marker(last.segment_id, min(last.end, last.until))
 
     def expect(self, segment_ids: Iterable[int]) -> None:
-        """Mark segments as listed and not started, as they were when the marker was committed."""
+        """Mark segments as listed but not started, as when the marker was committed."""
         self._unread.update(segment_ids)
 
     def unread_after(self, marker: Marker) -> tuple[int, ...]:
-        """Return the oldest of the segments after *marker* that were listed and not started."""
+        """Return the oldest segments after *marker* that were listed but not started."""
         if not self._unread:
             return ()
         behind = (n for n in self._unread if n > marker.segment_id)
         return tuple(heapq.nsmallest(UNREAD_MAX, behind))
 
     def refresh(self, now_ms: int) -> bool:
-        """List the segments again; return False if all that is listed was read before.
+        """List the segments again; return False if everything listed was read before.
 
         Raises:
             LogGapError: the segment that is being read was deleted before its end (I10).
@@ -167,12 +167,12 @@ class LogCursor:
         return True
 
     def _allow(self, segment: SegmentInfo) -> None:
-        """Let the open segment be read as far as it is durable and within the limit."""
+        """Let the open segment be read up to its durable end, within the limit."""
         self._framer.allow(segment.limit, segment.until, segment.indexed)
         self.durable_ms = segment.durable_ms
 
     def _follow(self, current: SegmentInfo) -> None:
-        """Update how far the open segment may be read."""
+        """Update the readable limit of the open segment."""
         number = current.segment_id
         found = [s for s in self._listed if s.segment_id == number]
         if not found and not any(s.segment_id > number for s in self._listed):
@@ -180,7 +180,7 @@ class LogCursor:
             end = Marker(number, END_OFFSET)
             raise error_of(StoredGap(self.node, self.marker, end, MARKER))
         if not found and self.marker.offset != END_OFFSET:
-            self._was_away = True  # Segments are deleted: those in between may be gone unseen.
+            self._was_away = True  # Segments are deleted: some in between may have gone unseen.
         # A segment whose name is gone is final once a later one exists; its file is still open.
         self._current = found[0] if found else replace(current, limit=NO_LIMIT)
         self._allow(self._current)
@@ -194,7 +194,7 @@ class LogCursor:
         self._broken = None
 
     def may_go_on(self, segments_max: int) -> bool:
-        """Return whether there may be more to read in a pass of *segments_max* segments."""
+        """Return whether more can be read in a pass of *segments_max* segments."""
         return (
             not self.at_end
             and self.segments_begun <= segments_max
@@ -202,10 +202,10 @@ class LogCursor:
         )
 
     def advance(self, intake: Intake, host: int, demand: Demand) -> None:
-        """Read a chunk, up to what *demand* allows or to the end of what is durable.
+        """Read a chunk, up to the limit of *demand* or to the end of the durable log.
 
         Raises:
-            LogGapError: the log has a gap here, or damage that a split stops before.
+            LogGapError: the log has a gap here, or damage before which a split stops.
             HeadraceError: the log cannot be read further; each later call raises it again, because
                 all splits need the log and none may continue after the place.
 
@@ -238,7 +238,7 @@ class LogCursor:
                 self._reached(self._current.until)
 
     def _run(self, intake: Intake, host: int, demand: Demand) -> int:
-        """Feed a chunk to *intake*, skipping damage; return what the framer found last."""
+        """Feed a chunk to *intake* and skip damage; return the framer's last result."""
         framer = self._framer
         begun_at = framer.at
         stop_at = (begun_at // self._chunk_bytes + 1) * self._chunk_bytes
@@ -264,7 +264,7 @@ class LogCursor:
                     framer.go_on(error)
                     if self.marker.offset == END_OFFSET:
                         return constants.FINISHED
-            except BadMutationError as error:  # The checksums match, but there is no partition key.
+            except BadMutationError as error:  # The checksums match, but no partition key.
                 content = framer.entry()
                 kept = self._kept(error, content, position=framer.at, messaging=framer.messaging)
                 size = len(content) + _FRAME_BYTES
@@ -276,11 +276,11 @@ class LogCursor:
         return constants.ENTRY
 
     def need(self, arcs: Arcs) -> None:
-        """Set the tokens that are needed from now on; none means all."""
+        """Set the tokens that are needed from now on; an empty sequence means all."""
         self._arcs, self._is_narrowed = arcs, False
 
     def _narrow(self) -> None:
-        """Let the log leave out what no split needs, from the current position."""
+        """Make the log leave out what no split needs, from the current position."""
         leaves_out = self._reader.narrow(*self.tables.left_out, self._arcs)
         self._is_narrowed = True
         if leaves_out and self._current is not None and self._bytes is not None:
@@ -313,7 +313,7 @@ class LogCursor:
         self._framer.supply_from(opened.supply)
 
     def _widen(self, error: CorruptSegmentError) -> None:
-        """Skip the rest of a section with much damage: entry by entry it would take too long."""
+        """Skip the rest of a badly damaged section: going entry by entry would be slow."""
         end = self._framer.section_end
         if end != self._damaged_section:
             self._damaged_section, self._damaged = end, 0
@@ -322,9 +322,9 @@ class LogCursor:
             error.end = max(error.end, end)
 
     def _to_spared(self, stop_at: int) -> int:
-        """Skip a spared part that begins here; return how far to read."""
+        """Skip a spared part that begins here; return the offset to read up to."""
         assert self._current is not None  # noqa: S101 (it is read)
-        assert self._bytes is not None  # noqa: S101 (likewise)
+        assert self._bytes is not None  # noqa: S101 (as above)
         while self._spared and self._spared[0][1] <= self._framer.at:
             self._spared.popleft()
         if self._spared and self._spared[0][0] <= self._framer.at:
@@ -336,13 +336,13 @@ class LogCursor:
         return min(stop_at, self._spared[0][0] if self._spared else stop_at)
 
     def _change(self) -> bool:
-        """Apply an entry that changes the schema; return whether that is enough for one pass."""
+        """Apply an entry that changes the schema; return whether the pass must end here."""
         framer = self._framer
         self.tables.change(framer.entry(), framer.messaging, Marker(framer.segment_id, framer.at))
         return self.tables.changes >= CHANGES_MAX
 
     def _ask(self, intake: Intake, host: int) -> None:
-        """Look up the unknown table of an entry, once, and accept the entry or skip it."""
+        """Look up the unknown table of an entry once; then accept or skip the entry."""
         framer = self._framer
         table_id = first_table_id(framer.entry(), framer.messaging)
         if not self.tables.ask(table_id, Marker(framer.segment_id, framer.at)):
@@ -350,18 +350,18 @@ class LogCursor:
         intake.again(framer, host, self.tables.routes)
 
     def _reached(self, offset: int) -> None:
-        """Advance the marker, also before an error: what was read has had its effect (I1)."""
+        """Advance the marker, even before an error: entries read have taken effect (I1)."""
         if self._current is not None:
             offset = min(offset, self._current.until)  # Damage may extend beyond it.
             self.marker = max(self.marker, Marker(self._current.segment_id, offset))
 
     def _leave(self, error: CorruptSegmentError, *, messaging: int) -> None:
-        """Hand over what is damaged and move the marker past it; *messaging* 0 is unknown.
+        """Report damage and move the marker past it; a *messaging* of 0 means unknown.
 
-        If a live segment cannot be read to its next section, wait until it is complete.
+        If a live segment cannot be read up to its next section, wait until it is complete.
         """
         assert self._current is not None  # noqa: S101 (the error is of its bytes)
-        assert self._bytes is not None  # noqa: S101 (likewise)
+        assert self._bytes is not None  # noqa: S101 (as above)
         if error.end == END_OFFSET and self._current.limit != NO_LIMIT:
             self._reached(error.begin)
             self._lose(self._damage(error.begin, error.end, 0), error, None)
@@ -372,7 +372,7 @@ class LogCursor:
             try:  # Bytes of entries; some may be intact.
                 content = _bytes_of(self._logical, error.begin, error.end)
                 origin |= {"messaging": messaging, "begin": error.begin}
-            except CorruptSegmentError as worse:  # Their section cannot be unpacked either.
+            except CorruptSegmentError as worse:  # Their section cannot be decompressed either.
                 raw = worse.raw
         if raw:
             content = _bytes_of(self._bytes.read_into, *raw)
@@ -383,14 +383,14 @@ class LogCursor:
         self._reached(error.end)
 
     def _damage(self, begin: int, end: int, size: int) -> StoredGap:
-        """Return damage of the open segment as a gap of *size* bytes."""
+        """Return damage to the open segment as a gap of *size* bytes."""
         assert self._current is not None  # noqa: S101 (it is read)
         number = self._current.segment_id
         first = max(self.marker, Marker(number, begin))
         return StoredGap(self.node, first, Marker(number, end), DAMAGED, size_bytes=size)
 
     def _hand_over(self, gap: StoredGap, error: HeadraceError, item: Quarantined) -> None:
-        """Hand over damage. If a split stops before it, it is read again from there."""
+        """Report damage. If a split stops before it, it is read again from there."""
         try:
             self._lose(gap, error, item)
         except LogGapError:
@@ -399,7 +399,7 @@ class LogCursor:
             raise
 
     def _kept(self, error: HeadraceError, content: bytes, **origin: int) -> Quarantined:
-        """Return damage with what is needed to make records of its bytes, if that is possible."""
+        """Return damage with the origin needed to recover records from its bytes later."""
         assert self._current is not None  # noqa: S101 (the error is of its bytes)
         segment_id = file_of(self._current.segment_id)
         said = {"node": self.node, "segment": segment_id, "copies": 1, **origin}
@@ -434,7 +434,7 @@ class LogCursor:
                 s.segment_id > after.segment_id
                 or (s.segment_id == after.segment_id and after.offset != END_OFFSET)
             )
-            and not (s.missing and after == START)  # What was gone before the job started.
+            and not (s.missing and after == START)  # Not what was gone before the start.
         ]
         if not waiting:
             return False
@@ -461,7 +461,7 @@ class LogCursor:
             self.close()
             raise
         self._allow(segment)
-        is_framed = isinstance(opened, FramedSegment)  # Then they are not in there.
+        is_framed = isinstance(opened, FramedSegment)  # A framed segment contains no spared parts.
         self._spared = deque(() if is_framed else self._spared_in(segment))
         self._was_away = False
         self.segments_begun += 1

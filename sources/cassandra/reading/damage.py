@@ -1,4 +1,4 @@
-"""Damage in the logs: each place is reported once, by the split that keeps its log's books."""
+"""Damage in the logs: each place is reported once, by the split that books its log."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -14,17 +14,17 @@ DAMAGE_MAX: Final = 1_000  # Damaged places that are reported individually.
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """One damaged place in the log of *node*: an entry, a section, or the rest of a segment."""
+    """One damaged place in a node's log: an entry, a section, or the rest of a segment."""
 
     node: str
     item: Quarantined
 
 
 class Losses:
-    """The damage so far by place, and `bytes` of it that were not taken yet."""
+    """The damage so far by place, and `bytes`, the size of what was not yet taken."""
 
     def __init__(self, home: Callable[[str], int], splits: int) -> None:
-        """*home* returns the token whose split, one of *splits*, keeps the books of a log."""
+        """*home* returns the token whose split, one of *splits*, books the losses of a log."""
         self.damage: dict[str, HeadraceError] = {}
         self.bytes = 0
         self._home = home
@@ -32,7 +32,7 @@ class Losses:
         self._lost: dict[int, list[Lost]] = {}
 
     def booking(self, node: str) -> tuple[int, int]:
-        """Return the split that books what belongs to no split in a log, and the log's token."""
+        """Return the split that books what belongs to no split, and the log's token."""
         token = self._home(node)
         return number_of(token, self._splits), token
 
@@ -43,7 +43,7 @@ class Losses:
         error: HeadraceError,
         item: Quarantined | None,
     ) -> None:
-        """Note damage in a log, unless another process books it."""
+        """Record damage in a log, unless another process books it."""
         number, token = self.booking(gap.node)
         books = owned.get(number)
         if books is None or gap.end <= books.resumed_at(gap.node, place_of(token)):
@@ -55,7 +55,7 @@ class Losses:
             self.bytes += len(item.content)
 
     def take(self, number: int) -> Sequence[Lost]:
-        """Return the damage found since the last call that split *number* books."""
+        """Return the damage since the last call that split *number* books."""
         lost = self._lost.pop(number, ())
         for each in lost:
             self.bytes -= len(each.item.content)

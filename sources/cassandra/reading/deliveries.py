@@ -24,29 +24,29 @@ from headrace.sources.cassandra.schema.system_schema import KEYSPACE
 from headrace.sources.cassandra.schema.tables import SYSTEM_KEYSPACES, KeyspaceSchema, TableSchema
 from headrace.sources.cassandra.schema_versions.epochs import Epoch, Epochs
 
-_ROUTES, _PLANS, _LEFT_OUT = "routes", "plans", "left out"  # What is stored with an epoch.
-RESCUES_MAX: Final = 1_000  # Epochs whose misfits made the job read the schema again.
+_ROUTES, _PLANS, _LEFT_OUT = "routes", "plans", "left out"  # Keys of values stored with an epoch.
+RESCUES_MAX: Final = 1_000  # Maximum of epochs whose misfits cause a new read of the schema.
 UNKNOWN_MAX: Final = 1_000  # Unknown table ids remembered for reports.
 
-# The number of a keyspace, -1 if its replicas cannot be determined; its schema is the current one.
+# The number of a keyspace, or -1 if its replicas cannot be determined; its schema is current.
 Number = Callable[[KeyspaceSchema], int]
-# Takes the keyspaces of an epoch that a log entered: their replication is in force.
+# Receives the keyspaces of an epoch that a log entered: their replication is in force.
 Follow = Callable[[Mapping[str, KeyspaceSchema]], None]
-# Takes a selected table with CDC, as of an epoch that a log entered, and its keyspace.
+# Receives a selected table with CDC, as of the epoch that a log entered, and its keyspace.
 Announce = Callable[[TableSchema, KeyspaceSchema | None], None]
-# Reads the schema again; returns the epochs that logs are in afterwards.
+# Reads the schema again; returns the epochs of the logs afterwards.
 Refresh = Callable[[], Iterable[int]]
 
 
 class TableShape(msgspec.Struct, frozen=True):
-    """What all records of one version of a table share."""
+    """The common properties of all records of one version of a table."""
 
     schema: RecordSchema
     headers: Headers
 
 
 class Deliveries:
-    """See the module."""
+    """Decides which tables are delivered, as described for the module."""
 
     def __init__(  # noqa: PLR0913 (what it asks and tells others, each with a default)
         self,
@@ -69,7 +69,7 @@ class Deliveries:
         self._refresh = refresh
         self._announce = announce
         self.listed: set[str] = set()  # Tables with lists that are not frozen, as `keyspace.table`.
-        self.unknown: dict[bytes, str] = {}  # Tables whose neighbours are delivered; where.
+        self.unknown: dict[bytes, str] = {}  # Unknown tables next to delivered ones; and where.
         self._names = frozenset(names)
         self._number = number
         self._shapes: dict[tuple[bytes, bytes], TableShape] = {}
@@ -81,11 +81,11 @@ class Deliveries:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tables that are delivered; none means all with CDC."""
+        """The tables that are delivered; empty means all with CDC."""
         return tuple(sorted(self._names))
 
     def has_delivered(self, epoch: int, copy: Copy) -> bool:
-        """Return whether a mutation has changes of a delivered table, or cannot be decoded."""
+        """Return whether a mutation changes a delivered table, or cannot be decoded."""
         try:
             mutation = self.epochs[epoch].decoder.decode(
                 copy.raw,
@@ -149,9 +149,9 @@ class Deliveries:
         return routes
 
     def left_out(self, epoch: Epoch) -> tuple[Collection[bytes], Collection[bytes]]:
-        """Return the tables of *epoch* that are not delivered, and the schema tables, by id.
+        """Return the ids of the tables of *epoch* that are not delivered, and of schema tables.
 
-        Entries that hold only tables of the first kind still count.
+        Entries that contain only tables of the first kind still count.
         """
         found = epoch.derived.get(_LEFT_OUT)
         if not isinstance(found, tuple):
@@ -209,9 +209,9 @@ class Deliveries:
         return TablePlan(table, self.shape(table).headers, delivered=True)
 
     def others(self, epoch: int) -> Iterable[int]:
-        """Yield other epochs for a mutation that does not fit *epoch*; it may be of a later one.
+        """Yield other epochs for a mutation that does not fit *epoch*; it may be a later one's.
 
-        First the current epochs of the logs; then, once per epoch, those after the schema was
+        First come the current epochs of the logs; then, once per epoch, those after the schema was
         read again.
         """
         tried = {epoch}
@@ -231,6 +231,6 @@ class Deliveries:
         return self.routes_of(self.epochs[epoch]).hidden(raw) >= 0
 
     def pass_over(self, error: UnknownTableError) -> None:
-        """Note an unknown table whose neighbours in the mutation were delivered."""
+        """Record an unknown table in a mutation whose other tables were delivered."""
         if len(self.unknown) < UNKNOWN_MAX:
             self.unknown.setdefault(error.table_id, "beside a table that is delivered")

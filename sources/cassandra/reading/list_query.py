@@ -1,6 +1,6 @@
 """Reads lists from the nodes: one query per row, many at a time.
 
-Separate because it needs the driver, which a job without it does not load.
+This module is separate because it needs the driver, which other jobs do not load.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from headrace.sources.cassandra.schema.live import RawProtocol, connected, tells
 from headrace.sources.cassandra.schema.tables import ColumnSchema
 
 _STATEMENTS_MAX: Final = 1_000
-_ROUNDS: Final = 4  # Of queries at a time; after each it is clear whether any node answers.
+_ROUNDS: Final = 4  # Number of rounds of queries; after each it is clear whether any node answers.
 _COLUMN: Final = (
     "SELECT type FROM system_schema.columns "
     "WHERE keyspace_name = %s AND table_name = %s AND column_name = %s"
@@ -43,7 +43,7 @@ _HINT: Final = "lists_unread: cells publishes what the log has of a list that ca
 
 
 class CqlLists:
-    """Reads lists through the contact points; connects for the first one."""
+    """Reads lists through the contact points; connects at the first read."""
 
     def __init__(
         self, contact: Contact, *, consistency: str, concurrency: int, seconds_max: float
@@ -57,11 +57,11 @@ class CqlLists:
         self._session: Session | None = None
         self._tells_ttls = False
         self._closed = False
-        self._lock = Lock()  # Of the connection: another thread closes it.
+        self._lock = Lock()  # Guards the connection: another thread closes it.
         self._prepared: dict[tuple[object, ...], PreparedStatement] = {}
 
     def read(self, rows: Sequence[Wanted]) -> Sequence[Found | HeadraceError]:
-        """See `ListQuery.read`."""
+        """Read lists, as described for `ListQuery.read`."""
         try:
             session = self._connected()
         except HeadraceError as error:
@@ -144,7 +144,7 @@ class CqlLists:
         return f"SELECT {', '.join(selected)} FROM {place} WHERE {where}{limit}"  # noqa: S608 (names)
 
     def _values(self, row: Wanted, found: tuple[bytes | None, ...] | None) -> Found:
-        """Return the lists of a row, without those whose element type has changed."""
+        """Return the lists of a row, except those whose element type has changed."""
         count = len(row.columns)
         values = found or (None,) * (2 * count)
         ttls = values[count:] if self._tells_ttls else (None,) * count
@@ -176,7 +176,7 @@ class CqlLists:
         return found is not None and found[0] == str(column.type).encode()
 
     def close(self) -> None:
-        """Disconnect: running queries fail. Any thread may call it."""
+        """Disconnect, so running queries fail. Safe to call from any thread."""
         with self._lock:
             self._closed = True
             self._session = None
@@ -184,7 +184,7 @@ class CqlLists:
 
 
 def _fits(column: ColumnSchema, raw: bytes) -> bool:
-    """Return whether bytes are a list of the column's type: it may have been dropped and added."""
+    """Return whether bytes are a list of the column's type, which may have changed."""
     try:
         to_python(column.type, raw)
     except BadValueError:

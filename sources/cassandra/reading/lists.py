@@ -1,11 +1,11 @@
-"""Lists that are not frozen, as the table has them: `lists: read`.
+"""Lists that are not frozen, as the table shows them: `lists: read`.
 
-A log identifies elements by ids that only Cassandra can place in a list. Here a list that a change
-wrote is replaced by the whole list, as a query returned it after the change: in mode `replace`,
-deleted and written when it was read, so that the last read wins.
+A log identifies elements by ids, and only Cassandra knows their places in a list. Here a list that
+a change wrote is replaced by the whole list, as a query returned it after the change: in mode
+`replace`, deleted and written at the time of the read, so that the last read wins.
 
-The queries run on a separate thread, those of one batch together. All else runs on the data thread,
-which polls whether they are done, and meanwhile continues with other splits.
+The queries run on a separate thread, those of one batch together. Everything else runs on the data
+thread, which polls whether they are done, and meanwhile continues with other splits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +23,13 @@ from headrace.sources.cassandra.mutation.snapshot import list_as_read
 from headrace.sources.cassandra.schema.tables import ColumnSchema, TableSchema
 
 BYTES_MAX: Final = 256 << 20  # Of the lists of one batch.
-ROWS_MAX: Final = 1_000  # At most so many entries in a batch, to limit its lists.
+ROWS_MAX: Final = 1_000  # Maximum entries of a batch, to limit its lists.
 _US_PER_MS: Final = 1_000
 _US_PER_S: Final = 1_000_000
 
 
 class ListsUnreadError(RetriableError):
-    """A list could not be read: no answer in time, or not enough replicas."""
+    """A list could not be read: the query timed out, or too few replicas answered."""
 
     code = "lists_unread"
 
@@ -41,7 +41,7 @@ class ListsRefusedError(FatalError):
 
 
 class RowName(NamedTuple):
-    """The row that a list belongs to; a static row has no clustering."""
+    """The row that contains a list; a static row has no clustering."""
 
     table_id: UUID
     key: tuple[bytes, ...]
@@ -57,30 +57,30 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class ListValue(msgspec.Struct, frozen=True):
-    """A list as the node serialises it, None for none; *ttls_s* of its elements, if known."""
+    """A list as the node serialises it, or None; *ttls_s* are of its elements, if known."""
 
     raw: bytes | None
     ttls_s: tuple[int | None, ...] = ()
 
 
-Found = Mapping[str, ListValue]  # By the column's name.
+Found = Mapping[str, ListValue]  # By column name.
 
 
 class ListQuery(Protocol):
     """Reads lists. Called on one thread, not the data thread; it may block."""
 
     def read(self, rows: Sequence[Wanted]) -> Sequence[Found | HeadraceError]:
-        """Return each row's lists, or why they were not read. A row that is gone has no list."""
+        """Return each row's lists, or the error. A deleted row has no list."""
 
     def close(self) -> None:
         """Disconnect. Called on another thread; running queries fail."""
 
 
 class Lists:
-    """See the module. One for all splits; *unread* is what the option `lists_unread` says."""
+    """Reads lists for all splits; *unread* is the value of the option `lists_unread`."""
 
     def __init__(self, query: ListQuery, context: Context, *, unread: str) -> None:
-        """Read nothing yet."""
+        """Start with nothing read."""
         self.unread = unread
         self.log = context.log
         self._query = query
@@ -89,7 +89,7 @@ class Lists:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lists")
 
     def of(self, changes: Iterable[Change]) -> "Reading":
-        """Return the reading of the lists that *changes* wrote, each row once."""
+        """Return a reading of the lists that *changes* wrote, one query per row."""
         columns: dict[RowName, dict[str, ColumnSchema]] = {}
         tables: dict[RowName, TableSchema] = {}
         for change in changes:
@@ -101,7 +101,7 @@ class Lists:
         return Reading(self, [row for row in rows if row.columns])
 
     def ask(self, rows: Sequence[Wanted]) -> "tuple[int, Future[Sequence[Found | HeadraceError]]]":
-        """Start to read *rows*; return the start time in µs: never the same time twice."""
+        """Start to read *rows*; return the start time in µs, which is unique."""
         self._read_us = max(self._clock.wall_ms() * _US_PER_MS, self._read_us + 1)
         return self._read_us, self._thread.submit(self._query.read, rows)
 
@@ -112,10 +112,10 @@ class Lists:
 
 
 class Reading:
-    """The lists of one batch: call `ready` until it is True, then `applied`."""
+    """The lists of one batch: call `ready` until it returns True, then `applied`."""
 
     def __init__(self, lists: Lists, rows: Sequence[Wanted]) -> None:
-        """Query nothing yet."""
+        """Keep *rows* without querying yet."""
         self._lists = lists
         self._missing = list(rows)
         self._asked: Future[Sequence[Found | HeadraceError]] | None = None
@@ -124,7 +124,7 @@ class Reading:
         self.size_bytes = 0
 
     def ready(self) -> bool:
-        """Return whether all is read; start reading if it is not.
+        """Return whether everything is read; otherwise make sure that reading has started.
 
         Raises:
             ListsUnreadError: some could not be read; the next call reads these again.
@@ -144,7 +144,7 @@ class Reading:
             self._asked.exception()
 
     def applied(self, change: Change) -> Change | None:
-        """Return *change* with its lists as they were read; None if none was read."""
+        """Return *change* with the lists that were read, or None if there were none."""
         if not any(column.schema.is_list for column in change.columns):
             return None
         asked_us, found = self._found.get(row_of(change), (0, {}))

@@ -1,7 +1,7 @@
-"""The tables of one node's log while a job reads it: epoch by epoch, with the stored versions.
+"""The tables of one node's log while a job reads it: by epoch, with stored versions.
 
-The log has most of the schema. What it does not have, because the segment is gone, is read from the
-configured schema: for an unknown table id, and where segments are missing. For one thread.
+The log has most of the schema. Where a segment is missing, the configured schema is used: for an
+unknown table id, and after a gap. For one thread.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,28 +22,28 @@ from headrace.sources.cassandra.state.cdc_state import Marker, StoredVersion
 from headrace.sources.cassandra.state.chunks import Chunk, damaged
 
 _OWN_KEYSPACES: Final = frozenset(name.encode() for name in SYSTEM_KEYSPACES)
-CHANGES_MAX: Final = 64  # Changes of one log's schema in one pass.
+CHANGES_MAX: Final = 64  # Changes to one log's schema in one pass.
 
 
 class Given(Protocol):
-    """The source of the schema that a job is configured with."""
+    """The source of a job's configured schema."""
 
     @property
     def rows(self) -> SchemaRows:
         """The first version."""
 
     def again(self) -> Schema | None:
-        """Read it again, blocking; None if that is not possible now."""
+        """Read the schema again (may block); return None if that is not possible now."""
 
     def after_gap(self) -> Schema | None:
-        """Read it again if it has what changed since; None if it has not."""
+        """Read the schema again if it includes later changes, or return None."""
 
 
 class LogTables:
-    """See the module. `routes` are those of the epoch that the next entry is in."""
+    """The tables of a log, with the `routes` of the next entry's epoch."""
 
     def __init__(self, node: str, given: Given, deliveries: Deliveries, context: Context) -> None:
-        """Start with the configured schema."""
+        """Start from the configured schema."""
         self.changes = 0  # In the current pass.
         self._node = node
         self._given = given
@@ -51,18 +51,18 @@ class LogTables:
         self._log = context.log
         self._schema = LogSchema(given.rows, deliveries.epochs)
         self._stored: dict[Version, StoredVersion] = {}
-        # What `versions` returned last, and of which: each position asks for it.
+        # The last result of `versions`, and its input: it is asked for at each position.
         self._asked: tuple[Sequence[Version], tuple[StoredVersion, ...]] = (), ()
         self.routes = deliveries.routes_of(self.epoch)
 
     @property
     def epoch(self) -> Epoch:
-        """The epoch that the next entry is in."""
+        """The epoch of the next entry."""
         return self._schema.epoch
 
     @property
     def left_out(self) -> tuple[Collection[bytes], Collection[bytes]]:
-        """The tables that are not delivered now, and the schema tables: ids."""
+        """The ids of the tables that are not delivered now, and of the schema tables."""
         return self._deliveries.left_out(self.epoch)
 
     def epoch_at(self, marker: Marker) -> Epoch:
@@ -101,7 +101,7 @@ class LogTables:
         return bool(found)
 
     def skipped_segments(self, marker: Marker) -> None:
-        """Read what changed in missing segments: they held no changes of data."""
+        """Read the changes in missing segments, as if they had no changes to data."""
         self._learn_all(self._given.after_gap(), marker)
 
     def refreshed(self, fresh: Schema | None, marker: Marker) -> None:
@@ -133,7 +133,7 @@ class LogTables:
     # ---- stored versions ----
 
     def versions(self, needed: Marker) -> tuple[StoredVersion, ...]:
-        """Return the versions that entries after *needed* belong to, the newest last."""
+        """Return the versions of the entries after *needed*, the newest last."""
         place = needed.segment_id, needed.offset
         versions = self._schema.known
         first = max((i for i, v in enumerate(versions) if v.since <= place), default=0)
@@ -148,9 +148,9 @@ class LogTables:
         return found
 
     def restore(self, stored: Sequence[StoredVersion], marker: Marker) -> None:
-        """Go back to *stored* versions, because the log is read from *marker*.
+        """Restore *stored* versions, because the log is read from *marker*.
 
-        Without any from before it, go back to the configured schema.
+        Without a version from before it, restore the configured schema.
 
         Raises:
             StateError: they are not valid versions.
@@ -174,7 +174,7 @@ class LogTables:
             what = f"chunk {stored.chunk.name}"
             raise damaged(what, str(error), "the rows of a schema") from error
         given = self._given.rows
-        if rows.given != given.given:  # The file was changed since.
+        if rows.given != given.given:  # The file has changed.
             rows = rows.with_given(given.schema, given.given)
         since = stored.since.segment_id, stored.since.offset
         return Version(since, rows, self._deliveries.epochs.of(rows.schema))

@@ -1,7 +1,7 @@
 """Reads every node's log once and feeds all the splits a process owns.
 
-The log furthest behind is read next, so that copies of a mutation meet soon and the records that
-wait for them stay few. For one thread; blocking file I/O. Rules cite docs/agreement.md by line.
+The log furthest behind is read next, so that the copies of a mutation arrive at similar times and
+few records wait for them. For one thread; blocking file I/O. Rules cite docs/agreement.md by line.
 """
 
 from collections import Counter
@@ -50,22 +50,22 @@ from headrace.sources.cassandra.state.unavailable_logs import (
 )
 
 PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, with or without agreement.
-_TURN_BYTES: Final = 64 * 1024  # The least that a turn of a log with anything to read counts for.
+_TURN_BYTES: Final = 64 * 1024  # The least that a turn counts for, if the log had anything to read.
 FETCHED_MS_MAX: Final = 10_000  # Line 8.
 _LIVE: Final = attrgetter("live")
 
 
 class _Away:
-    """How long logs could not be read, since this was counted for all splits.
+    """How long logs were unreadable, after the last count for all splits.
 
-    `unread_ms` is that by log, `uncounted_ms` of any. It is counted again at `count_again_ms`, or
-    when something is no longer as it was: `counted_at`.
+    `unread_ms` is the time of each log, `uncounted_ms` of any log. It is counted again at
+    `count_again_ms`, or when the situation is no longer that of `counted_at`.
     """
 
     __slots__ = ("count_again_ms", "counted_at", "uncounted_ms", "unread_ms")
 
     def __init__(self) -> None:
-        """Start with logs that can be read."""
+        """Start with all logs readable."""
         self.unread_ms: Counter[str] = Counter()
         self.uncounted_ms = 0
         self.count_again_ms = 0
@@ -73,15 +73,15 @@ class _Away:
 
 
 class Pump:
-    """All logs, all owned splits. `passes` counts the passes over the logs.
+    """All logs and all owned splits. `passes` counts the passes over the logs.
 
-    `moves` changes when a log was read further. `changes` changes when a split came, went or met a
-    gap, and when other logs can be read: all splits are asked then. Otherwise `look` says which
-    have something new.
+    `moves` changes when a log was read further. `changes` changes when a split was added, removed
+    or reached a gap, and when other logs become readable: then all splits are checked. Otherwise
+    `look` says which ones have something new.
 
-    `damage` has the damaged places met so far, `unreachable` the logs that cannot be read now: the
-    others are read, and split time stops until the log counts as absent (line 8). Nothing is read
-    while `stopped_by` is set.
+    `damage` has the damaged places found so far, `unreachable` the logs that cannot be read now:
+    the others are read, and split time stops until the log counts as absent (line 8). Nothing is
+    read while `stopped_by` is set.
     """
 
     def __init__(  # noqa: PLR0913 (what is read, from where, and how far)
@@ -108,13 +108,13 @@ class Pump:
     ) -> None:
         """Read nothing yet; the order of *logs* numbers the hosts. *keys* are for all nodes.
 
-        *tables* gives a node's tables, *home* the token whose split keeps the books of its log.
-        *gaps* is the policy for gaps, *unavailable_policy* that for unreadable logs; other errors
-        than *bears* stop the reading. While a split has more than *records_max* records, nothing is
-        read (line 25). *cursors* holds the cursors in use, *listed* is called after a log was
-        listed. Split time advances by *elapsed_ms*, not by the clock. *spared* parts are skipped.
-        Turns and passes cover *stride* times the bytes, of which only some are read. A pass goes
-        *records_room* beyond *records_max*.
+        *tables* gives a node's tables, *home* the token whose split books what belongs to no split
+        in its log. *gaps* is the policy for gaps, *unavailable_policy* that for unreadable logs;
+        errors other than *bears* stop the reading. While a split has more than *records_max*
+        records, nothing is read (line 25). *cursors* contains the cursors in use; *listed* is
+        called after a log was listed. Split time advances by *elapsed_ms*, not by the clock.
+        *spared* parts are skipped. Turns and passes cover *stride* times the bytes, of which only
+        some are read. A pass may exceed *records_max* by *records_room*.
         """
         self.intake = intake
         self._by_node = cursors
@@ -123,15 +123,15 @@ class Pump:
         self.damage = self._losses.damage
         self.unreachable: dict[str, LogUnreadableError] = {}
         self.passes = self.changes = self.moves = 0
-        self._looked_at = 0  # `changes` as of the last look.
-        self._awake: set[int] = set()  # Splits that were not asked since they had something new.
-        self._due_ms: dict[int, int] = {}  # When time alone may bring a split something.
-        self._dues: list[tuple[int, int]] = []  # The same as a heap, with former ones.
-        # By how much split time has grown, and of that what each split gets before it needs it.
+        self._looked_at = 0  # `changes` at the last look.
+        self._awake: set[int] = set()  # Splits with something new that were not yet asked.
+        self._due_ms: dict[int, int] = {}  # When time alone may bring a split something new.
+        self._dues: list[tuple[int, int]] = []  # The same times as a heap, including outdated ones.
+        # The growth of split time, and the part of it that splits receive only when needed.
         self._grown_ms = self._shared_ms = 0
-        self._standing: object = None  # What `_note_changes` compared last, as below.
+        self._standing: object = None  # What `_note_changes` compared last.
         self._places: object = None
-        self.read_ms = 0  # Of reading, with framing, digests and agreement.
+        self.read_ms = 0  # Of reading, including framing, digests and agreement.
         self.framing_times = FramingTimes()
         self.more = self._is_narrowed = False
         self.stopped_by: LogGapError | None = None
@@ -144,15 +144,15 @@ class Pump:
         self._now_ms, self._wall_ms = now_ms, wall_ms
         self._segments_max = segments_per_batch_max
         self._owned: dict[int, OwnedSplit] = {}
-        self._readers: Counter[str] = Counter()  # How many of them read each log.
+        self._readers: Counter[str] = Counter()  # How many splits read each log.
         self._caught_up_ms: int | None = None
         self._looked_ms: int | None = None
-        self._missed_at = -1  # `changes` as of which the next is known.
+        self._missed_at = -1  # The value of `changes` for which `_missed` is known.
         self._missed: Collection[str] = ()  # The logs that some split did not read to their ends.
         self._away = _Away()
         self._caught_up: Collection[int] = ()
-        self._caught_up_at: object = None  # As of what that is known.
-        self._fresh_until_ms = 0  # Line 8: until then the listing is complete.
+        self._caught_up_at: object = None  # The situation in which it was determined.
+        self._fresh_until_ms = 0  # Line 8: the listing is complete until then.
         self._torn: dict[int, Exception] = {}
 
     def own(  # noqa: PLR0913, PLR0917 (a split, and what it decides itself)
@@ -167,7 +167,7 @@ class Pump:
     ) -> None:
         """Start to feed split *number* after *resume* from the logs that have *log_slots*.
 
-        *comparer* compares its copies that differ, *judge* decides what damage means to it,
+        *comparer* compares its copies that differ, *judge* decides how the split treats damage,
         *due_ms* when it must be asked although nothing was read.
         """
         if not self._owned:
@@ -197,16 +197,16 @@ class Pump:
         self._go_on()
 
     def count_on(self, number: int) -> None:
-        """Let new records be newer than those that split *number* has restored.
+        """Make new records newer than the restored records of split *number*.
 
-        Else a log that is ahead would seem to be behind, and would be read on before the others.
+        Otherwise a log that is ahead would seem to be behind, and would be read before the others.
         """
         self.intake.count_on(number)
         if self.intake.sequence != self.framing_times.last:
             self.framing_times = FramingTimes(self.intake.sequence)
 
     def reassign(self, number: int) -> None:
-        """Start to read the logs that have log slots of split *number*; stop reading the others."""
+        """Read the logs that have log slots of split *number*, and stop reading the others."""
         self.bring_time(number)
         self.changes += 1
         owned = self._owned[number]
@@ -250,7 +250,7 @@ class Pump:
         self.stopped_by = None  # The next pass sets it again if necessary.
 
     def _cursor(self, node: str) -> LogCursor:
-        """Return the cursor of a log; it holds a window, so only logs that are read have one."""
+        """Return the cursor of a log; it needs a window, so only logs that are read have one."""
         if node not in self._by_node:
             tables = self._tables(node)
             self._by_node[node] = LogCursor(
@@ -266,28 +266,28 @@ class Pump:
 
     @property
     def cursors(self) -> Sequence[LogCursor]:
-        """The cursors of the logs that any split reads."""
+        """The cursors of the logs that splits read."""
         return tuple(self._by_node.values())
 
     def tables_of(self, node: str) -> LogTables:
-        """Return the tables of a log that is read, as of the current position."""
+        """Return the tables of a log that is read, at the current position."""
         return self._by_node[node].tables
 
     def _leave_unneeded(self) -> None:
-        """Close the logs that no split reads."""
+        """Close the logs that are not needed by any split."""
         self._is_narrowed = False
         for cursor in self.cursors:
             if not self._readers[cursor.node]:
                 cursor.close()
                 del self._by_node[cursor.node]
-                if self._owned:  # Else unread logs are reported at the end.
+                if self._owned:  # Otherwise unread logs are reported at the end.
                     self.unreachable.pop(cursor.node, None)
 
     def _reading(self, node: str) -> Sequence[OwnedSplit]:
         return [owned for owned in self._owned.values() if node in owned.logs]
 
     def _narrow(self) -> None:
-        """Pass the needed tokens to the logs."""
+        """Tell each log which tokens are needed."""
         for cursor in self.cursors:
             numbers = [owned.number for owned in self._reading(cursor.node)]
             cursor.need(arcs_of(numbers, self.intake.splits))
@@ -295,7 +295,7 @@ class Pump:
         self._is_narrowed = True
 
     def _stop_before_gap(self, owned: OwnedSplit, cursor: LogCursor) -> None:
-        """Report the gap that the other splits wait at to a joining split, if it has it too."""
+        """Report the gap at which the other splits wait to a new split that also has it."""
         error = self.stopped_by
         if error is None or error.gap.node != cursor.node:
             return
@@ -303,7 +303,7 @@ class Pump:
             owned.gaps.append(owned.met(error.gap, cursor, self.intake.splits))
 
     def _go_on(self) -> None:
-        """Resume reading when all splits are past the gap that stopped it."""
+        """Continue reading when all splits are past the gap that stopped it."""
         if self.stopped_by is None:
             return
         gap = self.stopped_by.gap
@@ -312,7 +312,7 @@ class Pump:
             self._pass_over(gap)
 
     def _stands_before(self, number: int, gap: StoredGap) -> bool:
-        """Return whether *gap* is ahead of a split; that of an absent log is not for all."""
+        """Return whether *gap* is ahead of a split; an absent log's gap is not for all splits."""
         if self.markers(number)[gap.node] >= gap.end:
             return False
         if gap.kind == DAMAGED:
@@ -341,7 +341,7 @@ class Pump:
         self._leave_unneeded()
 
     def markers(self, number: int) -> dict[str, Marker]:
-        """Return how far split *number* has seen each log that it reads or did read (line 12)."""
+        """Return how far split *number* has seen each log of its own, past or present (line 12)."""
         owned = self._owned[number]
         markers = {n: at for n, at in owned.resumed.items() if n in self.hosts}
         for cursor in self._cursors(owned):
@@ -352,7 +352,7 @@ class Pump:
         return [cursor for node, cursor in self._by_node.items() if node in owned.logs]
 
     def ahead(self, number: int) -> tuple[Ahead, ...]:
-        """Return the tokens of which split *number* has read more than its markers say."""
+        """Return the tokens for which split *number* has read beyond its markers."""
         owned = self._owned[number]
         if owned.ahead and not owned.catch_up(self.markers(number)):
             self.intake.read_further(number, None)
@@ -361,7 +361,7 @@ class Pump:
     def schemas(
         self, number: int, needed: Mapping[str, Marker] | None = None
     ) -> dict[str, tuple[StoredVersion, ...]]:
-        """Return the schema versions that split *number* needs of each log.
+        """Return the schema versions of each log that split *number* needs.
 
         They are those in force from *needed* on, or from the split's marker.
         """
@@ -372,22 +372,22 @@ class Pump:
         }
 
     def unread(self, number: int, markers: Mapping[str, Marker]) -> dict[str, tuple[int, ...]]:
-        """Return the segments that split *number*, at *markers*, has listed and not started."""
+        """Return the segments that split *number*, at *markers*, has listed but not started."""
         here = self._cursors(self._owned[number])
         found = {c.node: c.unread_after(markers[c.node]) for c in here}
         return {node: ids for node, ids in found.items() if ids}
 
     def take_gaps(self, number: int) -> Sequence[StoredGap]:
-        """Return the gaps that split *number* met since the last call."""
+        """Return the gaps that split *number* reached after the previous call."""
         gaps, self._owned[number].gaps = self._owned[number].gaps, []
         return gaps
 
     def take_lost(self, number: int) -> Sequence[Lost]:
-        """See `Losses.take`."""
+        """Return losses, as described for `Losses.take`."""
         return self._losses.take(number)
 
     def books_of(self, number: int) -> Sequence[str]:
-        """Return the logs for which split *number* books what belongs to no split."""
+        """Return the logs in which split *number* books what belongs to no split."""
         here = self._owned[number].logs
         return [n for n in self.hosts if n in here and self._losses.booking(n)[0] == number]
 
@@ -397,17 +397,17 @@ class Pump:
             raise self._torn[number]
 
     def note_read(self, number: int, changes: int) -> None:
-        """Note that split *number* took all there was as of *changes*."""
+        """Note that split *number* took everything available at *changes*."""
         if changes == self.changes:
             self._awake.discard(number)
         self._schedule(number)
 
     def note_taken(self, number: int) -> None:
-        """Note that split *number* took what agreed, while all else is as of its last read."""
+        """Note that split *number* took the agreed mutations, and that the rest is unchanged."""
         self._awake.discard(number)
 
     def _schedule(self, number: int) -> None:
-        """Let a split be asked when time alone may bring something."""
+        """Schedule the time at which a split must be asked even if nothing was read."""
         owned = self._owned[number]
         due_ms = owned.due_ms()
         if due_ms is None:
@@ -433,17 +433,17 @@ class Pump:
         return self._awake
 
     def is_still(self) -> bool:
-        """Return whether `look` would find nothing new, as far as that shows without a listing."""
+        """Return whether `look` would find nothing new, as far as known without a listing."""
         if self._awake or self.more or self._missed or self.unreachable or self.stopped_by:
             return False
         return all(self._logs[node].is_still() for node in self._by_node)
 
     def wake_all(self) -> None:
-        """Let each split be asked."""
+        """Make each split be asked again."""
         self.changes += 1
 
     def bring_time(self, number: int | None = None) -> None:
-        """Give split *number*, or all, the time that has grown; done before one needs it."""
+        """Add the accumulated split time to split *number*, or to all; done before it is used."""
         splits = self._owned.values() if number is None else (self._owned[number],)
         for owned in splits:
             if owned.grown_ms != self._shared_ms:
@@ -451,24 +451,24 @@ class Pump:
                 owned.grown_ms = self._shared_ms
 
     def run_pass(self, demand: Demand) -> None:
-        """Read until *demand* is met, a limit is reached, or everything durable is read."""
+        """Read until *demand* is met, a limit is reached, or all durable data is read."""
         self.passes += 1
         try:
             self._read_on(demand)
-        finally:  # What was read before an error can be taken too.
+        finally:  # What was read before an error is available, too.
             self._note_changes()
 
     def _read_on(self, demand: Demand) -> None:
         started_ms = self._now_ms()
         self._look(started_ms, demand.logs)
-        # Where much is asked for, of many splits, small passes would make small batches.
+        # If many splits ask for much, small passes would make small batches.
         whole = max(self._stride * PASS_BYTES_MAX, 2 * demand.bytes_max)
         budget, intake, progress = whole, self.intake, memoryview(self.intake.progress)
         logs = [(cursor, self.hosts[cursor.node]) for cursor in self._read_now(demand.logs)]
         most = self._segments_max
         ready = [(progress[host], at) for at, (c, host) in enumerate(logs) if c.may_go_on(most)]
         heapify(ready)
-        since_ms = 0  # What makes the clock's time that since 1970.
+        since_ms = 0  # The offset of the wall clock from the monotonic clock.
         if ready:
             since_ms = self._wall_ms() - started_ms
             self.bring_time()
@@ -485,7 +485,7 @@ class Pump:
         ):
             now_ms = self._now_ms()
             late = now_ms - started_ms > demand.linger_ms
-            if late and budget < whole:  # Something is read in each pass.
+            if late and budget < whole:  # Every pass reads something.
                 break
             intake.now_ms = now_ms + since_ms
             cursor, host = logs[at := ready[0][1]]
@@ -500,12 +500,12 @@ class Pump:
             except HeadraceError:
                 raise
             except Exception as error:
-                # Any split may have lost what was just read: all restart.
+                # Any split may have lost data just read: all restart.
                 self.changes += 1
                 self._torn = dict.fromkeys(self._owned, error)
                 raise
             self._note_framed(cursor, since_ms)
-            if cursor.read_bytes > before:  # Else it has nothing, and uses no budget.
+            if cursor.read_bytes > before:  # Otherwise the log has nothing new, and uses no budget.
                 budget -= max(cursor.read_bytes - before, _TURN_BYTES)
             if cursor.may_go_on(most):
                 heapreplace(ready, (progress[host], at))
@@ -519,19 +519,19 @@ class Pump:
         self._grow_time(now_ms)
 
     def _live_max(self, liveliest: int) -> int:
-        """Return how many records a split may have while more is read."""
-        # A split with too many records must first drop some.
+        """Return the number of records above which a split stops the reading."""
+        # A split with too many records must first remove some.
         is_full = liveliest > self._records_max
         return self._records_max + (0 if is_full else self._records_room)
 
     def _note_framed(self, cursor: LogCursor, since_ms: int) -> None:
-        """Note when the records are from that a log's turn has made, if there are any."""
+        """Note the times of the records that a log's turn has made, if there are any."""
         if self.intake.sequence != self.framing_times.last:
             durable_ms = cursor.durable_ms or cursor.fetched_ms + since_ms
             self.framing_times.note(self.intake.sequence, durable_ms, self.intake.now_ms)
 
     def _note_changes(self) -> None:
-        """Increment `moves` if logs were read further, `changes` if something else changed."""
+        """Increment `moves` if logs were read further, `changes` if anything else changed."""
         places = [(cursor.marker, cursor.read_bytes) for cursor in self.cursors]
         if places != self._places:
             self._places = places
@@ -545,10 +545,10 @@ class Pump:
         return [c for c in self._by_node.values() if nodes is None or c.node in nodes]
 
     def _look(self, now_ms: int, nodes: Collection[str] | None) -> None:
-        """List what may be read of *nodes*, or all, for the needed tokens."""
+        """List the logs of *nodes*, or all, and narrow them to the needed tokens."""
         if not self._is_narrowed:
             self._narrow()
-        if self._missed_at != self.changes:  # They change where it does.
+        if self._missed_at != self.changes:  # These logs change only together with `changes`.
             self._missed_at = self.changes
             stored = [owned.absences.stored for owned in self._owned.values()]
             self._missed = {node for nodes in stored for node in nodes}
@@ -563,7 +563,7 @@ class Pump:
         except LogGapError as error:
             self._meet(cursor, error)
         except self._bears as error:
-            cursor.seek(cursor.marker)  # If it comes back, it may have other files.
+            cursor.seek(cursor.marker)  # When it returns, it may have other files.
             self._leave(cursor, error)
         else:
             if cursor.node in self._missed:
@@ -573,7 +573,7 @@ class Pump:
         self._listed(cursor.node)
 
     def _leave(self, cursor: LogCursor, error: LogUnreadableError) -> None:
-        """Read nothing of a log until it can be listed again."""
+        """Stop reading a log until it can be listed again."""
         self.unreachable[cursor.node] = error
         cursor.leave()
 
@@ -592,7 +592,7 @@ class Pump:
                 continue
             owned.absences.read(cursor.node)
             owned.resumed[cursor.node] = gap.end
-            owned.schemas.pop(cursor.node, None)  # They belong to the earlier position.
+            owned.schemas.pop(cursor.node, None)  # They are for the earlier position.
             self.intake.resume_at(owned.number, self.hosts[cursor.node], *pair_of(gap.end))
             self._pass_over(gap)
 
@@ -613,7 +613,7 @@ class Pump:
                     owned.gaps.append(owned.met(gap, cursor, self.intake.splits))
                     reported = True
                 continue
-            if owned.number in cursor.unread_by:  # Deleted before it needed the log: no loss.
+            if owned.number in cursor.unread_by:  # Deleted before the split needed it: no loss.
                 owned.resumed[cursor.node] = error.gap.end
                 continue
             owned.gaps.append(owned.met(error.gap, cursor, self.intake.splits))
@@ -624,7 +624,7 @@ class Pump:
             cursor.pass_over(error.gap)
 
     def _lose(self, gap: StoredGap, error: HeadraceError, item: Quarantined | None) -> None:
-        """Take damage, as a gap of each split.
+        """Record damage as a gap of each split.
 
         Raises:
             LogGapError: a split stops before it.
@@ -647,16 +647,16 @@ class Pump:
             cursor.close()
 
     def _check_any_is_read(self) -> None:
-        """Raise why no log can be read, unless agents are retried."""
+        """Raise an error if no log can be read, unless agents are retried."""
         errors = list(self.unreachable.values())
         if len(errors) == len(self.cursors) and not any(
             isinstance(error, AgentUnavailableError) for error in errors
         ):
-            self._caught_up_ms = None  # Line 8: the time until a log can be read does not count.
+            self._caught_up_ms = None  # Line 8: time without any readable log does not count.
             raise errors[0]
 
     def _count_absences(self, now_ms: int) -> None:
-        """Count how long logs could not be read; time without attempts does not count."""
+        """Count how long logs were unreadable; time without attempts does not count."""
         passed_ms = 0 if self._looked_ms is None else min(now_ms - self._looked_ms, FETCHED_MS_MAX)
         self._looked_ms = now_ms
         if not (self.unreachable or self._missed):
@@ -678,7 +678,7 @@ class Pump:
         self._away.unread_ms.clear()
         self._away.uncounted_ms = 0
         missed = {node for owned in self._owned.values() for node in owned.absences.stored}
-        # A log that came back is looked at in each pass, until it was read to its end.
+        # A log that returned is checked in each pass, until it is read to its end.
         is_all = missed <= self.unreachable.keys()
         self._away.counted_at = self._standing_of_logs() if is_all else None
 
@@ -686,7 +686,7 @@ class Pump:
         return self.changes, [*self.unreachable]
 
     def _count(self, owned: OwnedSplit) -> None:
-        """Count for a split how long each of its logs could not be read."""
+        """Count for a split how long each of its logs was unreadable."""
         self.bring_time(owned.number)
         for cursor in self._cursors(owned):
             node = cursor.node
@@ -700,7 +700,7 @@ class Pump:
                 owned.absences.found(node)
 
     def is_caught_up(self, number: int) -> bool:
-        """Return whether all logs that split *number* waits for were read to their ends."""
+        """Return whether split *number* has read all logs that it waits for to their ends."""
         if self.more or self.stopped_by is not None:
             return False
         owned = self._owned[number]
@@ -708,14 +708,14 @@ class Pump:
         return len(away) < len(owned.logs) and all(map(owned.absences.is_absent, away))
 
     def absences(self, number: int) -> Mapping[str, Absence]:
-        """Return the logs that split *number* could not read to their ends."""
+        """Return the logs that split *number* was unable to read to their ends."""
         owned = self._owned[number]
         if self._away.unread_ms:
             self._count(owned)
         return dict(owned.absences.stored)
 
     def absent(self, number: int | None = None) -> frozenset[str]:
-        """Return the logs that split *number*, or any split, does not wait for. For any thread."""
+        """Return the logs for which split *number*, or any, does not wait. Safe for any thread."""
         owned = list(self._owned.values()) if number is None else [self._owned[number]]
         away = tuple(self.unreachable)
         return frozenset(
@@ -723,14 +723,14 @@ class Pump:
         )
 
     def unread_since(self, number: int, split_time_ms: int) -> frozenset[str]:
-        """Return the logs that split *number* did not read to their ends since then (line 9)."""
+        """Return the logs that split *number* did not read to their ends after that (line 9)."""
         return self._owned[number].absences.unread_since(split_time_ms)
 
     def _grow_time(self, now_ms: int) -> None:
         """Advance split time by the clock, but only while all logs are read to their ends.
 
-        Of a time without passes, as when the machine slept, only the first seconds count. Bulk work
-        sets the time: reading again gives the same result.
+        When no passes run, for example because the machine sleeps, only the first seconds count.
+        Bulk work sets the time: reading again gives the same result.
         """
         caught_up = self._splits_caught_up()
         if self._elapsed_ms is not None:

@@ -1,6 +1,7 @@
-"""What leaves a split's memory, by age or above its limit; bytes that are needed are read again.
+"""Removes records that are too old or too many from a split's memory.
 
-Rules cite docs/agreement.md by line. Blocking file I/O, only for mutations that expire or overflow.
+Bytes that are still needed are read again. Rules cite docs/agreement.md by line. Blocking file I/O,
+only for mutations that expire or overflow.
 """
 
 from collections.abc import Callable
@@ -19,13 +20,13 @@ from headrace.sources.cassandra.ring.log_slots import LogSlots
 from headrace.sources.cassandra.schema_versions.epochs import Epoch
 
 SWEEP_MS: Final = 1_000  # Split time between two passes over all records.
-FORGET_STEPS: Final = 60  # So often, while it lives, a complete record is looked at.
-CANONICAL_MS: Final = 30_000  # Line 5: how long copies in the bytes of the write are waited for.
-OVERFLOW_MAX: Final = 1_000  # Pending records that overflow in one read.
+FORGET_STEPS: Final = 60  # Number of times that a complete record is checked while it exists.
+CANONICAL_MS: Final = 30_000  # Line 5: how long to wait for copies in the bytes of the write.
+OVERFLOW_MAX: Final = 1_000  # Maximum number of pending records that overflow in one read.
 
 
 class Ages(NamedTuple):
-    """Split times in ms: until a pending record expires, and how long others are kept."""
+    """Split times in ms: until a pending record expires, and until others are removed."""
 
     expiry_ms: int
     memory_ms: int
@@ -47,7 +48,7 @@ class Memory:
         suppress_streamed: bool,
         epoch_of: Callable[[Copy], Epoch],
     ) -> None:
-        """Keep the parts; the hosts in records are numbered by *log_slots*.
+        """Keep the parts; *log_slots* number the hosts in records.
 
         *epoch_of* gives the epoch of the place where a copy was read.
         """
@@ -64,12 +65,12 @@ class Memory:
         self._epoch_of = epoch_of
         self.due_ms = 0
         """The split time from which `keep` checks the pending records."""
-        self._forget_ms = 0  # And from which it checks the others.
+        self._forget_ms = 0  # The place from which it checks the others.
         self._was_caught_up = False
         self.comparison = Comparison(agreement, self._find, epoch_of)
 
     def is_due(self) -> bool:
-        """Return whether `keep` would do anything now, with nothing new; if not, ask later."""
+        """Return whether `keep` would do anything now without new records; otherwise ask later."""
         agreement, ages = self._agreement, self._ages
         if agreement.split_time_ms < self.due_ms:
             return False
@@ -89,7 +90,7 @@ class Memory:
                 return True
             self._forget_ms = agreement.split_time_ms + max(self._step_ms(), left_ms)
         self._copies.close()
-        wait_ms = SWEEP_MS  # An entry may let a pending record be due at once, but no new one.
+        wait_ms = SWEEP_MS  # An entry may make a pending record due at once, but not a new one.
         if not agreement.pending:
             forget_in_ms = self._forget_ms - agreement.split_time_ms
             wait_ms = max(SWEEP_MS, min(CANONICAL_MS, ages.expiry_ms, forget_in_ms))
@@ -104,9 +105,9 @@ class Memory:
     ) -> list[Quarantined]:
         """Compare pending records, and remove records that are too old or too many.
 
-        What may be published now is added to *agreed*. *caught_up* says that the logs were read to
-        their ends, *any_absent* that one of them is absent. Returns the pending mutations that had
-        no room (line 25): they must be durable before the state without them is.
+        Mutations that may now be published are added to *agreed*. *caught_up* says that the logs
+        were read to their ends, *any_absent* that one of them is absent. Returns the pending
+        mutations without room (line 25): they must be durable before the state that omits them is.
         """
         agreement = self._agreement
         if agreement.split_time_ms >= self.due_ms:
@@ -119,7 +120,7 @@ class Memory:
             for slot in agreement.due(pending, self._ages.expiry_ms):
                 self._expire(slot, agreed, any_absent=any_absent)
             self._forget()
-        if caught_up and not self._was_caught_up:  # Also if no time passes: all is read.
+        if caught_up and not self._was_caught_up:  # Even if no time passes: all is read.
             self._compare(agreement.oldest_pending(agreement.pending), 0, agreed)
         self._was_caught_up = caught_up
         agreement.shorten(self._records_max)
@@ -136,13 +137,13 @@ class Memory:
         return list(left.values())
 
     def check_again(self) -> None:
-        """Let the next `keep` decide about all pending records, at any time (line 18)."""
+        """Make the next `keep` decide about all pending records, at any time (line 18)."""
         self.due_ms = 0
 
     def leave_out(self, is_wanted: Callable[[Copy], bool]) -> bool:
-        """Book pending mutations that are no longer delivered as filtered (line 22).
+        """Book pending mutations of tables no longer delivered as filtered (line 22).
 
-        Returns False if the bytes of some could not be read now: call it again.
+        Returns False if some bytes could not be read now: call it again.
         """
         whole = True
         for slot in self._agreement.oldest_pending(self._agreement.pending):
@@ -157,19 +158,19 @@ class Memory:
         return whole
 
     def _forget(self) -> None:
-        """Line 23: in steps, because it looks at all records."""
+        """Forget old records (line 23), in steps, because all records are checked."""
         agreement, ages = self._agreement, self._ages
         if agreement.split_time_ms >= self._forget_ms:
             self._forget_ms = agreement.split_time_ms + self._step_ms()
             agreement.forget_old(ages.memory_ms, ages.complete_ms)
 
     def _compare(self, slots: list[int], wait_ms: int, agreed: AgreedMutations) -> None:
-        """Line 19."""
+        """Compare records, and publish those that are new (line 19)."""
         for slot in self.comparison.compare(self._agreement.unchecked(slots, wait_ms)):
             self._publish(slot, agreed)
 
     def _publish(self, slot: int, agreed: AgreedMutations) -> None:
-        """Lines 17 and 18: while the bytes cannot be read, it stays as it is."""
+        """Publish a record (lines 17 and 18); while the bytes cannot be read, it is unchanged."""
         with suppress(RetriableError):
             found = self._find(slot)
             decision = self.comparison.decide(slot) if found else Decision.LATER
@@ -179,7 +180,7 @@ class Memory:
                 self._let_out(slot, found, agreed)
 
     def _expire(self, slot: int, agreed: AgreedMutations, *, any_absent: bool) -> None:
-        """Line 20: compared again; then dropped, or published with as many copies as seen.
+        """Expire a record (line 20): compare it again; then drop it, or publish it as it is.
 
         What cannot be read now is retried by a later sweep, unless a log is absent.
         """
@@ -204,7 +205,7 @@ class Memory:
         return self._agreement.copies(slot) & constants.EXPIRED != 0
 
     def _let_out(self, slot: int, found: Copy, agreed: AgreedMutations) -> None:
-        """Emit a mutation, unless only streams brought it and streamed ones are not delivered."""
+        """Emit a mutation, unless only streams brought it and those are not delivered."""
         agreement = self._agreement
         if self._suppress_streamed and agreement.is_streamed(slot):
             agreement.leave_out(slot)
@@ -250,7 +251,7 @@ class Memory:
         )
 
     def _find(self, slot: int) -> Copy | None:
-        """Read a copy's bytes again; None if no log has them any more."""
+        """Read a copy's bytes again; return None if they are no longer in any log."""
         agreement = self._agreement
         names = [agreement.identity(each)[:2] for each in (slot, *agreement.joined(slot))]
         return self._copies.find(names, agreement.locations(slot), self._log_slots.names)

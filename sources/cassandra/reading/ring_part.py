@@ -1,4 +1,4 @@
-"""The part of the ring that bulk work reads: which splits it meets, and which mutations."""
+"""The part of the ring that bulk work reads: its splits and its mutations."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from headrace.sources.cassandra.native import constants, ops
 from headrace.sources.cassandra.ring.splits import number_of
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
-_HALF_BITS = (1 << 64) - 1  # Of a digest, which meta holds as signed numbers.
+_HALF_BITS = (1 << 64) - 1  # Of a digest, which meta contains as signed numbers.
 
 
 class RingPart(msgspec.Struct, frozen=True):
-    """Ranges of tokens, each without its first and with its last; none means the whole ring.
+    """Ranges of tokens, excluding the first and including the last; none means the ring.
 
     A range whose last token is not above its first wraps around.
     """
@@ -59,7 +59,7 @@ class RingPart(msgspec.Struct, frozen=True):
         return any(low <= token <= high for low, high in self._straight())
 
     def _straight(self) -> Sequence[tuple[int, int]]:
-        """Return the ranges with both ends included, none of which wraps around."""
+        """Return the ranges with both ends included; none of them wraps around."""
         found = []
         for after, until in self.tokens:
             if after < until:

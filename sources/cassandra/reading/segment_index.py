@@ -1,10 +1,10 @@
-"""What a segment holds, found once and stored: the entries that change the schema, and more.
+"""Stored indexes of segments: the entries that change the schema, and the sections.
 
-A reader that starts in the middle of a log needs the schema statements before that place. Framing
-finds them. A reader of some tables or times only can skip sections that have nothing of them, once
-their entries were cut. The index of a final segment is stored in a folder, where all processes of a
-job find it. It can be made again at any time, so a file that does not fit its segment, or is
-damaged, is ignored. Blocking file I/O.
+Reading from the middle of a log needs the schema statements before that place. Framing finds them.
+Reading only some tables or times can skip sections that have none of them, once their entries were
+decoded. The index of a final segment is stored in a folder, where all processes of a job find it.
+It can be made again at any time, so a file that is damaged, or does not fit its segment, is
+ignored. Blocking file I/O.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ _KEY: Final = bytes(16)  # Digests are not compared.
 
 
 class SchemaChange(msgspec.Struct, frozen=True, array_like=True):
-    """An entry that changes the schema, and ends at `position`: its raw mutation."""
+    """An entry that changes the schema and ends at `position`: its raw mutation."""
 
     position: int
     messaging: int
@@ -69,7 +69,7 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SegmentIndex(msgspec.Struct, frozen=True, array_like=True):
-    """What a segment holds; valid for a file of this size and time."""
+    """The content of a segment; valid for a file of this size and time."""
 
     size_bytes: int
     modified_ms: int
@@ -78,14 +78,14 @@ class SegmentIndex(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SectionFilter(NamedTuple):
-    """What to read: tables, none means all; write times from the first to the second."""
+    """What to read: tables (none means all), and a range of write times."""
 
     tables: frozenset[str] = frozenset()
     from_us: int | None = None
     to_us: int | None = None
 
     def spares(self, section: Section) -> bool:
-        """Return whether a section has nothing of it."""
+        """Return whether a section contains nothing of it."""
         if UNTOLD in section.tables:
             return False
         return (
@@ -97,10 +97,10 @@ class SectionFilter(NamedTuple):
 
 
 class IndexFolder:
-    """The indexes of kept segments in *folder*; None stores none."""
+    """The indexes of kept segments in *folder*; with None they are not stored."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Read nothing yet."""
+        """Start with nothing read."""
         self._folder = folder
 
     @property
@@ -109,7 +109,7 @@ class IndexFolder:
         return self._folder is not None
 
     def load(self, node: str, log: LogDirectory, segment: SegmentInfo) -> SegmentIndex | None:
-        """Return the index of a final segment; None if there is none."""
+        """Return the index of a final segment, or None if it is not stored."""
         if self._folder is None or segment.limit != NO_LIMIT:
             return None
         path = self._path(node, segment)
@@ -121,7 +121,7 @@ class IndexFolder:
         return found if (found.size_bytes, found.modified_ms) == _file(log, segment) else None
 
     def store(self, node: str, segment: SegmentInfo, found: SegmentIndex) -> None:
-        """Store an index if possible: otherwise the next reader makes it again."""
+        """Store an index if possible; otherwise it will be made again."""
         if self._folder is None:
             return
         path = self._path(node, segment)
@@ -132,7 +132,7 @@ class IndexFolder:
     def spared(
         self, node: str, log: LogDirectory, wanted: SectionFilter, segment: SegmentInfo
     ) -> Sequence[tuple[int, int]]:
-        """Return the parts of a segment that have nothing of *wanted*, and change no schema."""
+        """Return the parts of a segment without *wanted* content and schema changes."""
         known = self.load(node, log, segment)
         found: list[tuple[int, int]] = []
         if known is None:
@@ -152,10 +152,10 @@ class IndexFolder:
 
 
 class Searcher:
-    """Finds what segments hold, by framing alone. For one thread."""
+    """Finds the content of segments, by framing alone. For one thread."""
 
     def __init__(self, folder: IndexFolder, keys: Keys, epoch: Epoch) -> None:
-        """Tables of *epoch* are skipped fastest; *keys* open encrypted segments."""
+        """Skip the tables of *epoch* fastest; open encrypted segments with *keys*."""
         self._folder = folder
         self._keys = keys
         self._framer = Framer()
@@ -168,7 +168,7 @@ class Searcher:
     def with_schemas(
         self, state: CdcState, logs: Mapping[str, NodeLog], tables: Callable[[str], LogTables]
     ) -> CdcState:
-        """Return *state* with the schema versions at its markers, where it has none.
+        """Return *state* with schema versions at markers that have none.
 
         *tables* gives those at the start of a log. Logs on other machines are left as they are.
         """
@@ -184,10 +184,10 @@ class Searcher:
     def _versions(
         self, node: str, log: LogDirectory, marker: Marker, tables: LogTables
     ) -> tuple[StoredVersion, ...]:
-        """Apply to *tables* all schema changes in the log before *marker*.
+        """Apply all schema changes in the log before *marker* to *tables*.
 
-        What lies after it is searched first, if indexes are stored: then processes that read other
-        parts at the same time need not search it.
+        If indexes are stored, the later segments are searched first: then processes that read other
+        parts at the same time need not search them.
         """
         segments = [segment for segment in log.segments() if not segment.missing]
         if self._folder.keeps:
@@ -209,7 +209,7 @@ class Searcher:
     def changes(
         self, node: str, log: LogDirectory, segment: SegmentInfo, until: int = END_OFFSET
     ) -> Sequence[SchemaChange]:
-        """Return the schema changes in a segment that end at *until* or before.
+        """Return the schema changes in a segment that end at *until* or earlier.
 
         Raises:
             UnsupportedSegmentError: another version, compressor or cipher.
@@ -227,7 +227,7 @@ class Searcher:
         return [change for change in found if change.position <= until]
 
     def index(self, logs: Mapping[str, NodeLog], tables: Callable[[str], LogTables]) -> int:
-        """Store what the sections of all final segments hold; return how many bytes are new.
+        """Store the sections of all final segments; return how many bytes are new.
 
         *tables* gives those at the start of a log. Logs on other machines are left out.
 
@@ -272,7 +272,7 @@ class Searcher:
         tables: LogTables,
         changes: list[SchemaChange],
     ) -> tuple[Section, ...]:
-        """Return what the sections of a segment hold; nothing if it is damaged.
+        """Return the sections of a segment; an empty tuple if it is damaged.
 
         Schema changes are added to *changes*.
         """
@@ -308,7 +308,7 @@ class Searcher:
     def _opened(
         self, node: str, log: LogDirectory, segment: SegmentInfo, until: int
     ) -> Iterator[bool]:
-        """Set the framer before a segment; yield False if it is gone: its reader meets the gap.
+        """Set the framer before a segment; yield False if it is gone, which its reader reports.
 
         Damage ends the block.
         """
@@ -353,7 +353,7 @@ class Searcher:
 
 
 class _Making:
-    """A section while its entries are counted."""
+    """Counts the entries of a section."""
 
     def __init__(self, begin: int, end: int = 0) -> None:
         self.begin = begin
@@ -371,7 +371,7 @@ class _Making:
         try:
             count = cutter.cut(raw, 0, len(raw), messaging)
             cutter.span()
-        except BadMutationError:  # Its table is unknown, or it was written with another schema.
+        except BadMutationError:  # Its table is unknown, or another schema was in force.
             count = 0
         if not count or cutter.oldest > cutter.newest:
             self._tables[UNTOLD] += 1
@@ -384,10 +384,10 @@ class _Making:
                 self._tables[epoch.catalogue.tables[words[at + constants.COLUMN]].qualified] += 1
 
     def made(self) -> Section:
-        """Return it."""
+        """Return the section."""
         return Section(self.begin, self.end, dict(self._tables), self._oldest, self._newest)
 
 
 def _file(log: LogDirectory, segment: SegmentInfo) -> tuple[int, int]:
-    """Return the size of a segment's file, and its modification time."""
+    """Return the size and the modification time of a segment's file."""
     return log.size_of(segment), int(log.modified_ms(segment))

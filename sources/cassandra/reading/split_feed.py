@@ -19,29 +19,29 @@ from headrace.sources.cassandra.state.cdc_state import (
 from headrace.sources.cassandra.state.gaps import START, is_beside, joined
 from headrace.sources.cassandra.state.unavailable_logs import Absences
 
-# Returns the state of damage that a split meets, by its gaps so far and those not taken yet.
+# Returns the state of damage for a split, given its gaps so far and those not yet taken.
 Judge = Callable[[StoredGap, Sequence[StoredGap]], str]
-# Returns the split time from which time alone may bring a split something; None: it has now.
+# Returns the split time at which a split may have something new; None means now.
 Due = Callable[[], int | None]
 
 
 class OwnedSplit(msgspec.Struct):
-    """A split that the pump feeds, and where it resumed."""
+    """A split that the pump feeds, and its resume positions."""
 
     number: int
     agreement: Agreement
     resumed: dict[str, Marker]
-    schemas: dict[str, tuple[StoredVersion, ...]]  # As of the resume position.
+    schemas: dict[str, tuple[StoredVersion, ...]]  # At the resume position.
     absences: Absences
     log_slots: LogSlots
     judge: Judge
     due_ms: Due
-    grown_ms: int = 0  # By how much the split time of all had grown when it got the time.
-    # How long its logs could not be read, by log, of what the pump did not count for all splits.
+    grown_ms: int = 0  # The growth of the common split time that it has already received.
+    # By log, for how long it was unreadable and not counted for all splits.
     counted_ms: dict[str, int] = msgspec.field(default_factory=dict)
-    logs: set[str] = msgspec.field(default_factory=set)  # The logs that are read for it.
-    gaps: list[StoredGap] = msgspec.field(default_factory=list)  # Met and not yet taken.
-    ahead: tuple[Ahead, ...] = ()  # Tokens of which more was read before than `resumed` says.
+    logs: set[str] = msgspec.field(default_factory=set)  # The logs that are read for the split.
+    gaps: list[StoredGap] = msgspec.field(default_factory=list)  # Reached and not yet taken.
+    ahead: tuple[Ahead, ...] = ()  # Tokens read further than `resumed`.
 
     def resumed_at(self, node: str, place: int) -> Marker:
         """Return how far a log was read before, for the tokens at a place on the ring."""
@@ -49,7 +49,7 @@ class OwnedSplit(msgspec.Struct):
         return max([self.resumed.get(node, START), *ahead])
 
     def catch_up(self, markers: Mapping[str, Marker]) -> bool:
-        """Remove the tokens that *markers* have caught up with; return whether any are left."""
+        """Remove the tokens that *markers* have passed; return whether any are left."""
         self.ahead = left_ahead(self.ahead, markers)
         return bool(self.ahead)
 
@@ -58,7 +58,7 @@ class OwnedSplit(msgspec.Struct):
         return max(cursor.marker, self.resumed.get(cursor.node, START))
 
     def met(self, gap: StoredGap, cursor: LogCursor, splits: int) -> StoredGap:
-        """Return *gap* as this split, one of *splits*, meets it: it may have read more."""
+        """Return the part of *gap* that concerns this split of *splits*; it may have read more."""
         gap = msgspec.structs.replace(gap, begin=max(gap.begin, self.marker(cursor)))
         spared = [e.arc for e in self.ahead if e.markers.get(gap.node, START) >= gap.end]
         arc = arc_of(name_of(self.number, splits))
@@ -67,7 +67,7 @@ class OwnedSplit(msgspec.Struct):
         return msgspec.structs.replace(gap, arcs=without(arc, spared))
 
     def take_damage(self, gap: StoredGap) -> None:
-        """Note damage that the split passes."""
+        """Record damage that the split passes."""
         last = self.gaps[-1] if self.gaps else gap
         if last is not gap and last.state == gap.state and is_beside(last, gap):
             self.gaps[-1] = joined(last, gap)
@@ -81,7 +81,7 @@ class OwnedSplit(msgspec.Struct):
     def versions(
         self, cursor: LogCursor, needed: Marker | None = None
     ) -> tuple[StoredVersion, ...]:
-        """Return a log's schema versions in force from *needed* on, or from the split's marker."""
+        """Return a log's schema versions in force from *needed* or the split's marker."""
         resumed = self.resumed.get(cursor.node, START)
         if resumed > cursor.marker and cursor.node in self.schemas:
             return self.schemas[cursor.node]
@@ -89,16 +89,16 @@ class OwnedSplit(msgspec.Struct):
 
 
 class FurtherRead:
-    """How far a split had read ahead for some tokens, as the intake needs it."""
+    """How far a split had read ahead for some tokens, in the form that the intake needs."""
 
     def __init__(self, ahead: Sequence[Ahead], nodes: Sequence[str]) -> None:
-        """*nodes* are the nodes of all logs, by number."""
+        """Keep *ahead*; *nodes* are the nodes of all logs, by number."""
         self._parts = [
             (each.arc, [pair_of(each.markers.get(node, START)) for node in nodes]) for each in ahead
         ]
 
     def has_seen(self, host: int, token: int, segment: int, position: int) -> int:
-        """See `asked.FurtherRead`."""
+        """Return whether a mutation was seen, as described for `protocols.FurtherRead`."""
         place = place_of(token)
         return int(
             any(arc.has(place) and (segment, position) <= at[host] for arc, at in self._parts)

@@ -1,4 +1,4 @@
-"""Watches the streams received by nodes whose logs are read. For one thread."""
+"""Follows the streams received by nodes whose logs are read. For one thread."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

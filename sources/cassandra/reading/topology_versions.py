@@ -1,8 +1,8 @@
-"""The versions of the topology that splits use, from when one is seen until it is retired.
+"""The versions of the topology that splits use, from first sight until retirement.
 
-A mutation that was written under one ring may be read under the next: it is checked against each
-version that is not retired, and one of them is enough. Lines cite docs/agreement.md. For one
-thread. Must not do I/O or read a clock.
+A mutation written under one ring may be read under the next: it is checked against each version
+that is not retired, and one of them is sufficient. Lines cite docs/agreement.md. For one thread.
+Must not do I/O or read a clock.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -34,17 +34,18 @@ class Nodes(Protocol):
     """The source of the ring: a file, or a live cluster."""
 
     def changed(self, now_ms: int) -> Sequence[Node] | None:
-        """Return the current nodes if they may have changed; None if nothing is new.
+        """Return the current nodes if they may have changed, or None if nothing is new.
 
-        Called in every pass; an implementation that queries a cluster must not do so each time.
+        It is called in every pass; an implementation that queries a cluster must not do so each
+        time.
         """
 
     def close(self) -> None:
-        """Close what was opened. Safe to call twice."""
+        """Close all that was opened. Safe to call twice."""
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """The groups of one split, and what they were made from."""
+    """The groups of one split, and the input from which they were made."""
 
     versions: tuple[Topology, ...]
     log_slots: LogSlots
@@ -61,7 +62,7 @@ def _all_read(_since: int) -> Collection[str]:
 
 
 class Replicas:
-    """The version that is in force for the whole job, and the groups of all splits.
+    """The version in force for the whole job, and the groups of all splits.
 
     `keyspaces` are the delivered ones, in the order of their numbers; it only grows.
     """
@@ -82,7 +83,7 @@ class Replicas:
         self.hosts = tuple(hosts)
         self._count = count
         self._made: dict[int, _Made] = {}
-        self._tokens = _lowest_tokens(current)  # Also of nodes that left the ring.
+        self._tokens = _lowest_tokens(current)  # Also for nodes that left the ring.
         self._stored: dict[str, Topology] = {}
         self._coming = current, current.joined()
         self._widths: dict[int, int] = {}  # By number of splits; cleared on a change.
@@ -90,11 +91,11 @@ class Replicas:
 
     @property
     def all_read_all(self) -> bool:
-        """Whether each split reads all logs: it does if it has log slots for them."""
+        """Whether each split reads all logs, which it does if it has enough log slots."""
         return len(self.hosts) <= LOG_SLOTS_MAX
 
     def log_slots(self, split: int, resume: CdcState | None) -> LogSlots:
-        """Return the log slots of a split, for all nodes that are known to hold some of it.
+        """Return the log slots of a split, for all nodes known to own part of it.
 
         Raises:
             SplitTooWideError: there are more nodes than log slots.
@@ -121,7 +122,7 @@ class Replicas:
         return sorted(found.intersection(self.hosts))
 
     def version_in(self, chunk: Chunk) -> Topology:
-        """Return the version that is stored as *chunk*; the splits share it.
+        """Return the version that is stored as *chunk*, shared by the splits.
 
         Raises:
             StateError: it is not a topology version.
@@ -140,7 +141,7 @@ class Replicas:
         self._made.pop(split, None)
 
     def _to_come(self) -> Topology:
-        """Return the version that is in force after the joining nodes have joined."""
+        """Return the version in force after the joining nodes have joined."""
         if self._coming[0] is not self.current:
             self._coming = self.current, self.current.joined()
             self._widths.clear()
@@ -156,7 +157,7 @@ class Replicas:
         return self._tokens.get(node, WHOLE[0])
 
     def fitting(self, least: int) -> int:
-        """Return how many splits there must be so that each has log slots for what it reads.
+        """Return the number of splits with which each has enough log slots.
 
         It is *least*, doubled until the splits are narrow enough or cannot be narrower.
         """
@@ -168,7 +169,7 @@ class Replicas:
         return count
 
     def check_width(self) -> None:
-        """Raise if a split is too wide.
+        """Raise an error if a split is too wide.
 
         Raises:
             SplitTooWideError: one of them would read more logs than it has log slots.
@@ -185,7 +186,7 @@ class Replicas:
         )
 
     def _widest(self, count: int) -> int:
-        """Return the most nodes that one of *count* splits would read."""
+        """Return the highest number of nodes that one of *count* splits would read."""
         coming = self._to_come()
         if count in self._widths:
             return self._widths[count]
@@ -196,7 +197,7 @@ class Replicas:
                 last = number_of(each.token, count)
                 for nodes in held[number : last + 1]:
                     nodes.update(each.replicas)
-                # Behind the greatest token nothing is left.
+                # Nothing is left after the greatest token.
                 number = number_of(each.token + 1, count) if each.token < WHOLE[1] else count
             for nodes in held[number:] if ring else ():
                 nodes.update(ring[0].replicas)
@@ -206,7 +207,7 @@ class Replicas:
     def groups(self, split: int, superseded: Collection[Topology], log_slots: LogSlots) -> Groups:
         """Return the groups of a split, by the version in force and the *superseded* ones.
 
-        Each node that holds some of it gets one of the *log_slots*.
+        Each node that owns part of it gets one of the *log_slots*.
 
         Raises:
             SplitTooWideError: there are too few log slots.
@@ -219,7 +220,7 @@ class Replicas:
         return made.groups
 
     def can_meet(self, split: int, versions: Sequence[Topology], nodes: frozenset[str]) -> bool:
-        """Return whether *nodes*, with those that are not read, can meet the level in a split."""
+        """Return whether *nodes* and those not read can meet the level in a split."""
         part, read = tokens_of(split, self._count), frozenset(self.hosts)
         return any(
             can_meet(version, keyspace, part, nodes, read)
@@ -250,14 +251,14 @@ class Replicas:
         return self.keyspaces.index(keyspace.name)
 
     def _extend(self, before: Topology) -> None:
-        """Add a keyspace to the groups in use; the others do not change."""
+        """Add a keyspace to the groups in use; the others are unchanged."""
         for split, made in self._made.items():
             versions = tuple(self.current if each == before else each for each in made.versions)
             made.log_slots.need(self.needed(split, versions))
             self._set(split, replace(made, versions=versions))
 
     def follow_replication(self, keyspaces: Mapping[str, KeyspaceSchema]) -> None:
-        """Use another replication of numbered keyspaces, as a log reports it.
+        """Apply a changed replication of numbered keyspaces, as a log reports it.
 
         Raises:
             TopologyError: their replicas can no longer be determined, or are too few.
@@ -270,7 +271,7 @@ class Replicas:
         self._move(changed)
 
     def follow_nodes(self, nodes: Sequence[Node]) -> None:
-        """Use another ring.
+        """Apply a changed ring.
 
         Raises:
             TopologyError: as above.
@@ -311,7 +312,7 @@ class SplitVersions:
         self._split = split
         self.log_slots = log_slots or LogSlots(str(split), replicas.hosts)
         self._in_force = replicas.current
-        self._superseded: dict[Topology, int] = {}  # Since when, in split time.
+        self._superseded: dict[Topology, int] = {}  # The split time at which each was superseded.
         for version in stored:
             topology = replicas.version_in(version.chunk)
             self._superseded[topology] = (
@@ -320,8 +321,8 @@ class SplitVersions:
             if version.superseded is None and topology.is_part_of(replicas.current):
                 del self._superseded[topology]
         self._superseded.pop(self._in_force, None)
-        self._stored: tuple[StoredTopology, ...] = ()  # Empty: it has to be made.
-        self._asked: Sequence[Topology] = ()  # What `_answers` are of.
+        self._stored: tuple[StoredTopology, ...] = ()  # Empty means that it has to be made.
+        self._asked: Sequence[Topology] = ()  # The versions to which `_answers` refer.
         self._answers: dict[frozenset[str], bool] = {}
         self.groups = self._groups()
 
@@ -333,8 +334,8 @@ class SplitVersions:
     ) -> bool:
         """Update the version in force, retire old ones; return whether `groups` changed.
 
-        A version is retired when *retire_ms* of split time have passed since it was superseded, and
-        all of its logs were read to their ends since; *unread_since* returns those that were not.
+        A version is retired when *retire_ms* of split time have passed after it was superseded, and
+        all of its logs were read to their ends in that time; *unread_since* returns the others.
         """
         before, current = self._in_force, self._replicas.current
         retired = [
@@ -361,9 +362,9 @@ class SplitVersions:
         return True
 
     def can_meet(self, nodes: frozenset[str]) -> bool:
-        """Return whether *nodes*, with those whose logs are not read, can meet the level (line 3).
+        """Return whether *nodes* and those not read can meet the level (line 3).
 
-        For some token of the split, in one version.
+        One token of the split in one version is sufficient.
         """
         versions = (self._replicas.current, *self._superseded)
         if versions != self._asked:
@@ -381,8 +382,8 @@ class SplitVersions:
         return self._in_force.names().union(*(each.names() for each in self._superseded))
 
     def stored(self) -> tuple[StoredTopology, ...]:
-        """Return what `__init__` continues from."""
-        if not self._stored:  # What versions are hashed by are all tokens of a ring.
+        """Return the versions to store, for a later `__init__`."""
+        if not self._stored:  # Hashing a version reads all tokens of its ring.
             versions: dict[Topology, int | None] = {self._in_force: None, **self._superseded}
             self._stored = tuple(
                 StoredTopology(Chunk(version.encode()), since)

@@ -1,4 +1,4 @@
-"""The logs of a pump that can be read as they are written: by inotify, or as their agents tell."""
+"""The logs of a pump that can be read as they are written: by inotify, or by agents."""
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from headrace.sources.cassandra.logs.directory import NodeLog
     from headrace.sources.cassandra.reading.cursor import LogCursor
 
-SEGMENTS: Final = 4  # A buffer has room for so many.
+SEGMENTS: Final = 4  # Number of segments for which a buffer has room.
 SEGMENT_BYTES: Final = 32 * 1024 * 1024  # Cassandra's default: `commitlog_segment_size`.
 
 
 class WrittenLogs:
-    """See the module. For the thread of the pump."""
+    """The logs that report their writes. For the thread of the pump."""
 
     def __init__(
         self,
@@ -27,31 +27,31 @@ class WrittenLogs:
         cursors: "Mapping[str, LogCursor]",
         inotify: Inotify,
     ) -> None:
-        """*cursors* are those of the logs that are read, which changes."""
+        """*cursors* are those of the logs being read; they change."""
         self._logs = logs
         self._cursors = cursors
         self._inotify = inotify
-        self._descriptors: Descriptors | None = None  # With those of answers, if there are any.
+        self._descriptors: Descriptors | None = None  # Including those of answers, if any.
         self._has_inotify = False
 
     def names(self) -> Sequence[str]:
-        """Return the nodes whose logs tell when they are written to."""
+        """Return the nodes whose logs report writes."""
         return [node for node in self._cursors if self._is_reported(self._logs[node])]
 
     def others(self) -> Sequence[str]:
-        """Return the nodes whose logs do not: their agents are older."""
+        """Return the nodes whose logs do not report writes: their agents are older."""
         return [node for node in self._cursors if not self._is_reported(self._logs[node])]
 
     @staticmethod
     def _is_reported(log: "NodeLog") -> bool:
-        """Say whether a log tells; of an agent that never answered that is assumed."""
+        """Return whether a log reports writes; assumed of an agent that never answered."""
         if log.is_reported is None:
             with contextlib.suppress(HeadraceError):
                 log.segments()
         return log.is_reported is not False
 
     def follow(self, nodes: Collection[str]) -> None:
-        """Have the agents of *nodes* tell, and no others."""
+        """Make the agents of *nodes* report writes, and no others."""
         is_near = all(isinstance(log, LogDirectory) for log in self._logs.values())
         if not is_near and self._descriptors is None:
             self._descriptors = Descriptors()
@@ -59,7 +59,7 @@ class WrittenLogs:
             log.follow(self._descriptors if node in nodes else None)
 
     def close(self) -> None:
-        """Have none tell."""
+        """Make all agents stop reporting."""
         for log in self._logs.values():
             log.follow(None)
         if self._descriptors is not None:
@@ -69,7 +69,7 @@ class WrittenLogs:
     def are_written(self, nodes: Collection[str]) -> bool:
         """Return whether anything may have changed in the logs of *nodes*.
 
-        Also what another caller has listed, and the cursor has not.
+        This includes segments that another caller has listed, and the cursor has not.
         """
         return any(
             log.is_written() or _is_news(log, self._cursors[node])
@@ -78,7 +78,7 @@ class WrittenLogs:
         )
 
     def descriptor(self) -> int | None:
-        """Return what is readable after an event; None where some directory causes none."""
+        """Return a descriptor that is readable after an event; None if a directory causes none."""
         if not all(each.tells for each in self._directories()):
             return None
         events, descriptors = self._inotify.descriptor, self._descriptors
@@ -90,7 +90,7 @@ class WrittenLogs:
         return descriptors.descriptor
 
     def unread_bytes(self, nodes: Collection[str]) -> int:
-        """Return the bytes of the logs of *nodes* behind their cursors."""
+        """Return the bytes of the logs of *nodes* after their cursors."""
         found = 0
         for node in nodes:
             if node in self._cursors:
@@ -99,7 +99,7 @@ class WrittenLogs:
         return found
 
     def buffer_bytes(self) -> int:
-        """Return the size of some of the largest segments."""
+        """Return the size of a buffer for some of the largest segments."""
         sizes = [SEGMENT_BYTES]
         for log in (self._logs[node] for node in self._cursors):
             with contextlib.suppress(HeadraceError):
