@@ -1,6 +1,6 @@
 """Writes images of rows in Avro, from the bytes of their states, without objects. Hot.
 
-The bytes are those of a writer that gets the same values as objects. For one thread.
+The bytes are the same as when the values are written as objects. For one thread.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _DOUBLE_BYTES = 8
 
 
 class AvroRows(StateReader):
-    """Writes images of rows, as `image_fields` describes them, in the union with null."""
+    """Writes images of rows, as `image_fields` describes them, in a union with null."""
 
     def __init__(  # noqa: PLR0913, PLR0917 (what a schema says of images)
         self,
@@ -31,10 +31,10 @@ class AvroRows(StateReader):
         replace: int,
         single: Callable[[bytes], bytes],
     ) -> None:
-        """*key* are numbers of columns, *names* has all of them as Avro has strings.
+        """*key* are column numbers of the key; *names* are all columns, as Avro strings.
 
-        *orders* has for each column what `StateReader` sorts its cells by. *replace* is the number
-        of this mode of a collection. *single* makes a float of 32 bits of one of 64 bits.
+        *orders* contains the sort order of each column's cells, for `StateReader`. *replace* is the
+        number of this mode of a collection. *single* turns a double into a float of 32 bits.
         """
         super().__init__(fold, key)
         self.names = names
@@ -43,7 +43,7 @@ class AvroRows(StateReader):
         self.single = single
 
     def key_parts(self, values: bytes, columns: list[int]) -> list[bytes | None]:
-        """Return for each column of the table what a payload has of it, None for one of no key.
+        """Return the encoded value of each column of the table, or None if it is not in the key.
 
         *values* is an array of the values of *columns*, in MessagePack.
         """
@@ -70,11 +70,11 @@ class AvroRows(StateReader):
         is_row: int,
         is_whole: int,
     ) -> bytes:
-        """Return the image at *at_s* of the row whose state was taken, with these columns.
+        """Return the image of the row at *at_s*, from the state taken, with these columns.
 
-        *key* is of `key_parts`. Deletions up to *after* cover the whole row. If it *is_row*, its
-        INSERT can be all that is there of it. Unless it *is_whole*, only columns that the state has
-        are known.
+        *key* comes from `key_parts`. Deletions up to *after* cover the whole row. If it *is_row*,
+        the INSERT alone can make it exist. Unless it *is_whole*, only columns in the state are
+        known.
         """
         is_there = self.show(columns, after, at_s)
         if is_whole and not is_there and not (is_row and self.is_live(after, at_s)):
@@ -138,7 +138,7 @@ class AvroRows(StateReader):
             self._by_cell(form.inner, self._cells_of(column, self.orders[column], at_s))  # type: ignore[arg-type]  # An option has it.
 
     def _by_cell(self, form: Form, cells: list[tuple[object, int, int, int]]) -> None:
-        """Write a collection or UDT, as what replaces what was there."""
+        """Write a collection or UDT, in the mode that replaces the previous value."""
         self._lead_byte(2)
         self._put_count(self.replace)
         self._lead_byte(0)  # No deletion.
@@ -158,7 +158,7 @@ class AvroRows(StateReader):
             self._lead_byte(0)
 
     def _cell(self, form: Form, field: int, cell: tuple[object, int, int, int]) -> None:
-        """Write a cell; that of a collection has its key, too."""
+        """Write a cell, with its key if it belongs to a collection."""
         self.place = cell[1]
         if field >= 0:
             self._leave()

@@ -1,10 +1,10 @@
 """Folds a change from its bytes in Avro into the bytes of a row's state. Hot.
 
-A state has the form that `folding` describes, in MessagePack; so has what is made here. A `Plan` is
-a schema that `fold_plans` prepared for it. For one thread.
+A state has the form that `folding` describes, in MessagePack; so has the result. A `Plan` is a
+schema that `fold_plans` prepared. For one thread.
 
-A *single* is the state of a row that had one change: that change, which was not folded yet. A
-byte that MessagePack never has, and the id of the change's schema, are before it.
+A *single* is the state of a row that had one change: that change, not yet folded. It is preceded by
+a byte that never occurs in MessagePack and the id of the change's schema.
 """
 
 from array import array
@@ -25,31 +25,31 @@ _LIVE = b"live"
 _CELLS = b"cells"
 _MEMBERS_MAX = 15
 _COLUMNS_MAX = 0xFFFF
-_SINGLE_BYTES = 17  # Of the head of a single.
-_NUMBER_BYTES = 10  # The most bytes of a number, and one more.
+_SINGLE_BYTES = 17  # Of the header of a single.
+_NUMBER_BYTES = 10  # The maximum bytes of a number, plus one.
 _NIL = 0xC0
-_SINGLE = 0xC1  # What MessagePack never has.
+_SINGLE = 0xC1  # Never used by MessagePack.
 _FALSE = 0xC2
 _TRUE = 0xC3
 
 
 def single_of(schema_id: bytes) -> bytes:
-    """Return the head of singles of a schema."""
+    """Return the header for singles of a schema."""
     return bytes((_SINGLE,)) + schema_id
 
 
 def is_single(state: bytes) -> bool:
-    """Say whether a state is a single."""
+    """Return whether a state is a single."""
     return len(state) > 0 and state[0] == _SINGLE
 
 
 def schema_id_of(single: bytes) -> bytes:
-    """Return the id of the schema of the change that a single has."""
+    """Return the id of the schema of the change in a single."""
     return single[1:_SINGLE_BYTES]
 
 
 class Plan:
-    """What a schema says of changes. `first` is the number of the first column among `pieces`."""
+    """A prepared schema of changes. `first` is the index of the first column in `pieces`."""
 
     def __init__(  # noqa: PLR0913 (the parts of a schema)
         self,
@@ -66,9 +66,9 @@ class Plan:
         field_labels: list[bytes],
         is_less: Callable[[bytes, bytes], bool],
     ) -> None:
-        """*pieces* are the fields of the envelope up to the range, with columns for the payload.
+        """*pieces* are the envelope's fields up to the range, with columns for the payload.
 
-        *fields* are the same fields, as a document has them.
+        *fields* are the same fields, in the form for a document.
         """
         self.pieces = pieces
         self.columns = columns
@@ -88,15 +88,15 @@ class Plan:
         self.updated = places["updateFields"]
         self.notes = places["cells"]
         self.range = places["range"]
-        # So many pieces say which row a change is about.
+        # The number of pieces that identify the row of a change.
         self.row_pieces = max(self.static, self.first + max(clustering, default=-1)) + 1
 
 
 class ByteFold(Packer):
-    """Folds changes of one schema: `read` one, then `fold` it into the state of its row."""
+    """Folds changes of one schema: `read` a change, then `fold` it into the state of its row."""
 
     def __init__(self, plan: Plan) -> None:
-        """Fold what *plan* describes."""
+        """Fold changes of *plan*."""
         super().__init__()
         self.plan = plan
         count = len(plan.columns)
@@ -115,7 +115,7 @@ class ByteFold(Packer):
     # ---- a change ----
 
     def read(self, change: bytes) -> None:
-        """Take a change, of which the other methods tell.
+        """Read a change, to which the other methods then refer.
 
         Raises:
             BadAvroError: it does not fit the schema.
@@ -133,7 +133,7 @@ class ByteFold(Packer):
         self.head_bytes = self.size
 
     def _read_pieces(self, change: bytes, count: int) -> None:
-        """Note where the first *count* fields are, and read what says which row it is about."""
+        """Note where the first *count* fields are, and read those that identify the row."""
         plan = self.plan
         self._begin(change)
         for i in range(count):
@@ -143,7 +143,7 @@ class ByteFold(Packer):
                 self._read_columns()
             elif i == plan.notes:
                 self._read_notes()
-            else:  # As `_skip` does, without a call.
+            else:  # Equivalent to `_skip`, but without a call.
                 end = octets.skip(self.buf, self.at, self.end, piece.plan, 0)
                 if end < 0:
                     self._bad()
@@ -162,11 +162,11 @@ class ByteFold(Packer):
         operations: list[int],
         written_us: list[int],
     ) -> list[bytes]:
-        """Return the row's name of each change from *begin* on, before *end*.
+        """Return the row name of each change from *begin* to before *end*.
 
-        Append of each what it does, and when it was written.
+        Append the operation and the write time of each.
 
-        Raises BadAvroError: the names do not fit the schema; `read` looks at the rest.
+        Raises BadAvroError: the names do not fit the schema; `read` checks the rest.
         """
         made = []
         for i in range(begin, end):
@@ -189,7 +189,7 @@ class ByteFold(Packer):
         return octets.take(self.out, 0, self.size)
 
     def row(self) -> bytes:
-        """Return the name of the row that the change is about; empty, if that is its partition."""
+        """Return the name of the change's row; empty if it is about a partition."""
         plan = self.plan
         count = len(plan.clustering)
         wide = self.operation == kinds.DELETE_RANGE or (
@@ -206,7 +206,7 @@ class ByteFold(Packer):
         return octets.take(self.out, 0, self.size)
 
     def _begin(self, change: bytes) -> None:
-        self.change = change  # Which owns what `buf` points to.
+        self.change = change  # Owns the memory that `buf` points to.
         self.buf = change
         self.at = 0
         self.end = len(change)
@@ -216,7 +216,7 @@ class ByteFold(Packer):
         return self._long()
 
     def _optional(self) -> int:
-        """Read an optional number into `number`, or 0; return whether there is one."""
+        """Read an optional number into `number`, or 0; return whether it is present."""
         self.number = 0
         if not self._long():
             return 0
@@ -224,7 +224,7 @@ class ByteFold(Packer):
         return 1
 
     def _read_columns(self) -> None:
-        """Read the names of the columns that were written: note these, and in which order."""
+        """Read the names of the written columns; note them, and their order."""
         for i in range(len(self.plan.columns)):
             self.written_columns[i] = 0
             self.noted[i] = 0
@@ -252,7 +252,7 @@ class ByteFold(Packer):
             left = self._block()
 
     def _column(self, guess: int) -> int:
-        """Read a name; return the number of its column, which is probably *guess*."""
+        """Read a name; return the number of its column; *guess* is the likely one."""
         length = self._long()
         start = self.at
         self._pass(length)
@@ -281,13 +281,13 @@ class ByteFold(Packer):
         befores: list[bytes] | None,
         single: bytes,
     ) -> int:
-        """Fold changes from *begin* on into *states*, by the numbers of their rows.
+        """Fold changes from *begin* on into *states*, which are indexed by row number.
 
-        *operations* are what each of them does. Append, where they are wanted, the states of its
-        row and its partition as each found them: an array of two. Without *partitions* none has a
-        state. A state that begins is *single* and the change, for `alone`; without *single*, it is
-        folded. Stop before *end*, behind a change of many rows, or of a partition with ranges;
-        return where.
+        *operations* are the changes' operations. If requested, append an array of two states for
+        each change: those of its row and its partition before it. Without *partitions*, partitions
+        have no state. A new state is *single* plus the change, for `alone`; without *single*, it is
+        folded. Stop before *end*, after a change of many rows or of a partition with ranges; return
+        the place.
 
         Raises:
             BadAvroError: a change does not fit the schema.
@@ -318,7 +318,7 @@ class ByteFold(Packer):
         return end
 
     def alone(self, state: bytes) -> bytes:
-        """Return the state that one change makes, which *state* has behind the head of a single.
+        """Return the state made by one change, which follows the header of a single in *state*.
 
         Raises:
             BadAvroError: the change does not fit the schema.
@@ -343,7 +343,7 @@ class ByteFold(Packer):
         return octets.take(self.out, 0, self.size)
 
     def fold(self, state: bytes | None) -> bytes:
-        """Return *state* with the change that was read; the same one twice is as once.
+        """Return *state* with the change that was read; repeating a change has no effect.
 
         Raises:
             BadStateError: the state is damaged.
@@ -378,7 +378,7 @@ class ByteFold(Packer):
         return octets.take(self.out, 0, self.size)
 
     def _fold_member(self) -> int:
-        """Fold a member of the state; return the bit that says which one it is."""
+        """Fold a member of the state; return the bit that identifies it."""
         begin = self.place
         end = self._text_end()
         start = self.text_at
@@ -406,9 +406,9 @@ class ByteFold(Packer):
         return 0
 
     def _fold_live(self) -> None:
-        """Keep the newer of the row's INSERT and that of the change."""
+        """Keep the newer of the row's INSERT and the change's."""
         begin = self.place
-        if self._array_size() != 3:  # noqa: PLR2004 (time, whether it expires, when)
+        if self._array_size() != 3:  # noqa: PLR2004 (time, whether it expires, expiry)
             self._bad_state()
         written = self._int()
         flag = self._lead()
@@ -432,7 +432,7 @@ class ByteFold(Packer):
         self._put_int(self.expires_s)
 
     def _fold_ranges(self, known: int) -> None:
-        """Add the range that the change deletes, unless it is *known*: the state has ranges."""
+        """Add the range that the change deletes; *known* says that the state has ranges."""
         entry = self._range() if self.operation == kinds.DELETE_RANGE else b""
         self._text(_RANGES)
         head = self.size
@@ -501,9 +501,9 @@ class ByteFold(Packer):
         self.out[head + 2] = made & 0xFF
 
     def _state_column(self, guess: int) -> int:
-        """Read a name in the state; return its column, or -1 if the schema has none of this name.
+        """Read a name in the state; return its column, or -1 if the schema does not have it.
 
-        It is probably *guess*.
+        *guess* is the likely column.
         """
         labels = self.plan.labels
         begin = self.place
@@ -519,7 +519,7 @@ class ByteFold(Packer):
         return -1
 
     def _fold_column(self, column: int, at: int, end: int) -> None:
-        """Write the newer of a column's value in the state, if there is one, and in the change."""
+        """Write the newer of a column's values in the state, if present, and in the change."""
         form = self.plan.columns[column]
         self.at = self.starts[self.plan.first + column]
         is_null = not self._long()
@@ -564,10 +564,10 @@ class ByteFold(Packer):
     def _is_newer(  # noqa: PLR0911, PLR0913, PLR0917 (plain numbers, for C; a way out for each rule)
         self, at: int, start: int, written: int, has_expires: int, expires: int, is_dead: int
     ) -> int:
-        """Say whether a cell, which was written at *start*, beats the one in the state at *at*."""
+        """Return whether a cell that begins at *start* beats the one in the state at *at*."""
         self.place = at
         if self.mem[at] != 0x93:  # noqa: PLR2004 (three parts)
-            return 1  # The column was written cell by cell, and is not any more.
+            return 1  # The column was previously written cell by cell.
         self.place += 1
         known_written = self._int()
         known_has = self.mem[self.place] != _NIL
@@ -592,7 +592,7 @@ class ByteFold(Packer):
         return self._is_larger(start)
 
     def _is_larger(self, start: int) -> int:
-        """Say whether the value of the cell at *start* is larger than that of the state's cell."""
+        """Return whether the value of the cell at *start* is larger than the state's."""
         begin = self.place
         self._leave()
         known = octets.take(self.mem, begin, self.place)
@@ -608,7 +608,7 @@ class ByteFold(Packer):
             self._lead_byte(_NIL)
 
     def _change_head(self) -> None:
-        """Write the head of a cell that is as old as its change, and expires with it."""
+        """Write the header of a cell with the time and the expiry of its change."""
         if self.head_bytes > self.space - self.size:
             self._reserve(self.head_bytes)
         octets.copy(self.out, self.size, self.head, 0, self.head_bytes)
@@ -617,7 +617,7 @@ class ByteFold(Packer):
     # ---- collections and UDTs ----
 
     def _fold_cells(self, form: Form, at: int) -> None:
-        """Write the cells of a collection or UDT, those of the state at *at* and of the change."""
+        """Write the cells of a collection or UDT: the state's at *at*, and the change's."""
         place = self.place
         self._skip(form.piece.parts[0])
         known: dict[bytes, bytes] = {}
@@ -650,11 +650,11 @@ class ByteFold(Packer):
         self._long_head(head, 0xDF, len(known))
 
     def _known_cells(self, at: int, known: dict[bytes, bytes]) -> int:
-        """Take the cells in the state at *at*; return when all older ones were deleted."""
+        """Read the cells in the state at *at*; return the time of their common deletion."""
         self.place = at
         deleted = _NEVER
         if self.mem[at] & 0xF0 == 0x90:  # noqa: PLR2004 (an array)
-            return deleted  # The column was written whole, and is not any more.
+            return deleted  # The column was previously written whole.
         for _ in range(self._map_size()):
             end = self._text_end()
             start = self.text_at
@@ -672,7 +672,7 @@ class ByteFold(Packer):
         return deleted
 
     def _fold_cell(self, form: Form, field: int, known: dict[bytes, bytes]) -> None:
-        """Read a cell, and keep it in *known* unless there is a newer one."""
+        """Read a cell, and keep it in *known* unless a newer one is there."""
         start = self.size
         key_at = self.at
         key = form.parts[0]
@@ -725,7 +725,7 @@ class ByteFold(Packer):
         expires: int,
         is_dead: int,
     ) -> None:
-        """Keep the cell that was written at *start* under *path*, unless that has a newer one."""
+        """Keep the cell that begins at *start* under *path*, unless there is a newer one."""
         cell = known.get(path)
         is_newer = 1
         if cell is not None:

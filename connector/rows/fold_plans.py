@@ -16,14 +16,14 @@ from headrace.connector.serde.transcode.walk import Piece
 from headrace.plugins import Document, RecordSchema
 from headrace.plugins.records.record import OPERATIONS
 
-_LAST: Final = "range"  # What is behind this field does not matter to rows.
+_LAST: Final = "range"  # The fields after it do not matter to rows.
 _SORTED: Final = msgspec.msgpack.Encoder(order="deterministic")
 _PACK: Final = msgspec.msgpack.Encoder()
 _UNPACK: Final = msgspec.msgpack.Decoder()
 
 
 def plan_of(schema: RecordSchema) -> Plan:
-    """Return what folding changes of a schema needs of it."""
+    """Return a schema in the form for folding its changes."""
     whole = opened(schema.value, definitions(schema.value))
     symbols = _part(whole, "operationType")["symbols"]
     if symbols != [*OPERATIONS]:
@@ -63,7 +63,7 @@ def plan_of(schema: RecordSchema) -> Plan:
 def _form(kind: AvroType, *, by_cell: bool = True) -> Form:
     """Return the form of an opened type.
 
-    Unless it is *by_cell*, a column that is written cell by cell is a record as others.
+    Unless it is *by_cell*, a column written cell by cell is treated as an ordinary record.
     """
     if isinstance(kind, list):
         _, inner = kind  # A union of null and this type.
@@ -118,7 +118,7 @@ def _labels(names: list[str]) -> list[bytes]:
 
 
 def _is_less(content: bytes, cell: bytes) -> bool:
-    """Say whether the value in the content of one cell is less than that in another cell."""
+    """Return whether the value in one cell's content is less than another cell's value."""
     try:
         known, made = _UNPACK.decode(content), _UNPACK.decode(cell)[2]
         return _stored(known[1]) < _stored(made[1])
@@ -127,7 +127,7 @@ def _is_less(content: bytes, cell: bytes) -> bool:
 
 
 def _stored(value: Any) -> bytes:  # noqa: ANN401 (by type)
-    """Return bytes that sort as those that Cassandra has for a value of one column."""
+    """Return bytes with the order of Cassandra's bytes for values of one column."""
     if isinstance(value, bool) or value is None:
         return bytes([bool(value)])
     if isinstance(value, int):

@@ -1,9 +1,9 @@
-"""Folds changes, as the envelope `cep44` has them, into rows by Cassandra's rules, in any order.
+"""Folds changes in the envelope `cep44` into rows by Cassandra's rules, in any order.
 
-A row's and a partition's state are plain data, so that any store of bytes can keep them. A value is
-decided by write time; on a tie one that expires beats one that does not, a tombstone beats both,
-then what expires later, then the larger value. A deletion covers what was written at its time or
-before.
+The states of rows and partitions are plain data, so that any store of bytes can keep them. The
+newest write time decides which value is valid. On a tie an expiring value beats one that does not
+expire, a tombstone beats both, then the later expiry, then the larger value. A deletion covers what
+was written at its time or earlier.
 """
 
 import re
@@ -30,7 +30,7 @@ from headrace.connector.serde.codecs.records import writer_of
 from headrace.plugins import Document, RecordSchema
 
 State = dict[str, Any]  # Any: plain data.
-Value = Any  # Any: what an Avro type has for a value.
+Value = Any  # Any: the value of an Avro type.
 
 NEVER: Final = -(1 << 63)
 _PACK: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -39,10 +39,10 @@ _TIME_UUID: Final = 1
 
 
 class TableView:
-    """What reading a table's rows needs of its schema."""
+    """The parts of a table's schema that reading its rows needs."""
 
     def __init__(self, schema: RecordSchema) -> None:
-        """Take apart the schema of changes in the envelope `cep44`."""
+        """Read the schema of changes in the envelope `cep44`."""
         whole = opened(schema.value, definitions(schema.value))
         payload = field_of(whole, "payload")
         assert payload is not None  # noqa: S101 (every change has it)
@@ -55,13 +55,13 @@ class TableView:
         self.static: list[str] = record["static"]
         keys_and_statics = {*self.key, *self.clustering, *self.static}
         self.regular = [name for name in self.types if name not in keys_and_statics]
-        found = _ORDER.search(schema.text)  # Earlier schemas say it in their text only.
+        found = _ORDER.search(schema.text)  # Earlier schemas have it only in their text.
         orders = record.get("clusteringOrder") or (found[1].split(", ") if found else [])
         self.descending = [order.endswith("DESC") for order in orders]
         self._schema = schema
 
     def folded(self, state: bytes | None, value: Document) -> bytes:
-        """Return *state* with one change more; the same one twice is as once.
+        """Return *state* with one more change; repeating a change has no effect.
 
         Raises:
             BadStateError: the state is damaged.
@@ -70,13 +70,13 @@ class TableView:
         return self.reading(value).fold(state)
 
     def reading(self, value: Document) -> ByteFold:
-        """Return the fold, which has read one change."""
+        """Return the fold after it has read one change."""
         self.fold.read(self._write(value))
         return self.fold
 
     @cached_property
     def fold(self) -> ByteFold:
-        """What folds changes of the schema from their bytes; for one thread at a time."""
+        """The fold of changes of the schema from their bytes; for one thread at a time."""
         return ByteFold(plan_of(self._schema))
 
     @cached_property
@@ -84,7 +84,7 @@ class TableView:
         return writer_of(self._schema.value)
 
     def position(self, values: Iterable[Value], names: Iterable[str]) -> list["_Place"]:
-        """Return what sorts as clustering values do in the table."""
+        """Return keys that sort as clustering values do in the table."""
         flags = self.descending or [False] * len(self.clustering)
         return [
             _Place(sort_key(self.types[name], value), descending=flag)
@@ -112,7 +112,7 @@ class _Place:
 
 
 def row_key(value: Document, view: TableView) -> bytes:
-    """Return the name of what a change is about: a row, or its partition."""
+    """Return the name of a change's row or partition."""
     payload = value["payload"]
     partition = [payload[name] for name in view.key]
     if value["operationType"] in ("DELETE_RANGE", "DELETE_PARTITION") or value["isStatic"]:
@@ -132,7 +132,7 @@ def row_of(
     partition: State | None,
     now_s: int,
 ) -> Document | None:
-    """Return what SELECT shows of a row at *now_s*, by CQL names; None if there is none."""
+    """Return a row at *now_s* as SELECT shows it, by CQL names, or None without a row."""
     partition = partition or {"deleted": NEVER, "columns": {}}
     found = columns_of(view, key[1], state, partition, now_s)
     if found is None:
@@ -145,7 +145,7 @@ def row_of(
 def columns_of(
     view: TableView, clustering: list[Value], state: State, partition: State | None, now_s: int
 ) -> State | None:
-    """Return the regular columns of a row as `shown_columns` does; None if there is no row."""
+    """Return a row's regular columns as `shown_columns` does, or None without a row."""
     after = deleted_until(view, clustering, state, partition)
     found = shown_columns(state["columns"], after, now_s)
     return found if found or is_live(state, after, now_s) else None
@@ -166,13 +166,13 @@ def deleted_until(
 
 
 def is_live(state: State, after: int, now_s: int) -> bool:
-    """Say whether an INSERT makes the row exist, with any values."""
+    """Return whether an INSERT makes the row exist, independent of its values."""
     live = state.get("live", [NEVER, False, 0])
     return bool(live[0] > after and (not live[1] or live[2] > now_s))
 
 
 def static_row(view: TableView, key: list[Value], state: State, now_s: int) -> Document | None:
-    """Return what SELECT shows of a partition without rows: its static columns, if it has any."""
+    """Return a partition without rows as SELECT shows it, or None without static columns."""
     found = shown_columns(state["columns"], state["deleted"], now_s)
     keys = dict(zip(view.key, key, strict=True))
     return {cql: (keys | found).get(name) for name, cql in view.names.items()} if found else None
@@ -195,7 +195,7 @@ def _covers(view: TableView, values: list[Value], start: Value, end: Value) -> b
 
 
 def shown_columns(columns: State, after: int, now_s: int) -> State:
-    """Return the columns that are there at *now_s*; of a collection or UDT its cells.
+    """Return the columns with a value at *now_s*, or with the cells of a collection or UDT.
 
     All deletions up to *after* cover the whole row.
     """
@@ -212,13 +212,13 @@ def shown_columns(columns: State, after: int, now_s: int) -> State:
 
 
 def lives(cell: list[Any], after: int, now_s: int) -> bool:
-    """Say whether a value is there at *now_s*: none of the deletions up to *after* covers it."""
+    """Return whether a value exists at *now_s*: no deletion up to *after* covers it."""
     written, expires, content = cell
     return written > after and content is not None and (expires is None or expires > now_s)
 
 
 def readable(view: TableView, row: Document) -> Document:
-    """Return a *row*, by CQL names, with collections in the place of their cells."""
+    """Return a *row*, by CQL names, with collections instead of their cells."""
     return {
         cql: collected(view, alias, row[cql])
         if row[cql] is not None and is_complex(view.types[alias])
@@ -229,7 +229,7 @@ def readable(view: TableView, row: Document) -> Document:
 
 
 def collected(view: TableView, name: str, cells: list[list[Value]]) -> Value:
-    """Return the cells of a collection as a list or an object, those of a UDT by CQL names."""
+    """Return a collection's cells as a list or an object; a UDT's by CQL names."""
     fields = field_of(view.types[name], "fields")
     if fields is not None:
         values = {each[0]: each[1] for each in cells}
@@ -245,20 +245,20 @@ def collected(view: TableView, name: str, cells: list[list[Value]]) -> Value:
 
 
 def in_order(view: TableView, name: str, cells: list[list[Value]]) -> list[list[Value]]:
-    """Return the cells of a collection, each a key and a value, in the order of its keys."""
+    """Return the cells of a collection, pairs of key and value, sorted by key."""
     key = field_of(field_of(view.types[name], "cells")["type"]["items"], "key")  # type: ignore[index]
     return sorted(cells, key=lambda cell: sort_key(key["type"], cell[0]))  # type: ignore[index]
 
 
 def sort_key(kind: AvroType, value: Value) -> tuple[Any, ...]:  # Any: by type.
-    """Return what sorts as Cassandra sorts the values of an opened type: null comes first."""
+    """Return a key that sorts as Cassandra sorts values of an opened type; null is first."""
     if value is None:
         return (0,)
     return 1, _value_key(without_null(kind), value)
 
 
 def _value_key(kind: AvroType, value: Value) -> Any:  # noqa: ANN401, PLR0911 (by type)
-    """Return what sorts as values do; those with parts are compared by one after the other."""
+    """Return a key that sorts as values do; compound values are compared part by part."""
     name = kind if isinstance(kind, str) else kind.get("cqlType") or kind.get("logicalType")
     if name == "uuid":
         parsed = UUID(value)
@@ -276,5 +276,5 @@ def _value_key(kind: AvroType, value: Value) -> Any:  # noqa: ANN401, PLR0911 (b
     if isinstance(value, list):
         return [sort_key(kind["items"], each) for each in value]
     if isinstance(value, float):
-        return value != value, value  # noqa: PLR0124 (NaN comes last)
+        return value != value, value  # noqa: PLR0124 (NaN is last)
     return value if isinstance(value, int | bytes) else value.encode()

@@ -1,6 +1,6 @@
-"""Writes images of rows, and what changes wrote, as JSON: from bytes, without objects. Hot.
+"""Writes images of rows, and changes, as JSON: from bytes, without objects. Hot.
 
-The text is that of `json.dumps` of the same document, without escapes for letters. For one thread.
+The text is the same as that of `json.dumps` without escapes for non-ASCII letters. For one thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ _DATE_ZERO = 1 << 31  # The day 1970-01-01 in Cassandra's numbers.
 
 
 class Member:
-    """How a value is a member of an object, or an element."""
+    """How a value is written as a member of an object, or as an element."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class Member:
     ) -> None:
         """*label* is the JSON before the value: its name and a colon.
 
-        A value that is CALLED is what *written* makes of its MessagePack; so is a collection or UDT
-        of a change. *parts* are what its cells have: fields of a UDT, otherwise keys, and values.
-        *order* is that of `StateReader`.
+        *written* converts the MessagePack of a value that is CALLED, or of a collection or UDT of a
+        change. *parts* describe its cells: the fields of a UDT, otherwise keys and values. *order*
+        is passed to `StateReader`.
         """
         self.label = label
         self.way = way
@@ -49,7 +49,7 @@ class Member:
 
 
 class JsonRows(StateReader):
-    """Writes the changes that a fold has read, and rows of its schema, as objects of JSON."""
+    """Writes changes that a fold has read, and rows of its schema, as JSON objects."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class JsonRows(StateReader):
         members: list[Member],
         quoted: Callable[[bytes], bytes],
     ) -> None:
-        """*key* are numbers of columns, *members* has all of them.
+        """*key* are numbers of columns, *members* describes all columns.
 
-        *quoted* makes a string with characters that need an escape of its UTF-8.
+        *quoted* makes a JSON string of UTF-8 with characters that need escapes.
         """
         super().__init__(fold, key)
         self.members = members
@@ -68,7 +68,7 @@ class JsonRows(StateReader):
         self.quoted = quoted
 
     def written(self) -> bytes:
-        """Return the columns that the change wrote, in its order."""
+        """Return the columns that the change wrote, in the order of the change."""
         fold = self.fold
         self.size = 0
         self._lead_byte(0x7B)  # {
@@ -86,11 +86,11 @@ class JsonRows(StateReader):
         return octets.take(self.out, 0, self.size)
 
     def image(self, columns: list[int], after: int, at_s: int, is_row: int, is_whole: int) -> bytes:
-        """Return these columns of the row whose state was taken, as they are at *at_s*.
+        """Return these columns of the row at *at_s*, from the state taken.
 
-        Deletions up to *after* cover the whole row. If it *is_row*, its INSERT can be all that is
-        there of it; otherwise it is the static columns of a partition. What is missing is null
-        if it *is_whole*; otherwise it is absent, unless the state has it.
+        Deletions up to *after* cover the whole row. If it *is_row*, the INSERT alone can make it
+        exist; otherwise these are the static columns of a partition. A missing column is null if
+        the row *is_whole*; otherwise it is left out, unless the state has it.
         """
         is_there = self.show(columns, after, at_s)
         if not is_there and not (is_row and self.is_live(after, at_s)):
@@ -108,7 +108,7 @@ class JsonRows(StateReader):
         return octets.take(self.out, 0, self.size)
 
     def _member(self, column: int, number: int) -> None:
-        """Write what is before the value of a member."""
+        """Write the label before a member's value."""
         member = self.members[column]
         if number:
             self._word(b", ")
@@ -119,7 +119,7 @@ class JsonRows(StateReader):
         self._constant(content)
 
     def _put_written(self, member: Member) -> None:
-        """Write a value of a change, which is all that is read."""
+        """Write a value of a change, which is the whole input."""
         if member.way >= json_ways.SET and self.mem[0] != _NIL:
             self._word(member.written(self.state))
         else:
@@ -180,7 +180,7 @@ class JsonRows(StateReader):
         self._lead_byte(0x7D if way == json_ways.MAP else 0x5D)
 
     def _name(self, member: Member) -> None:
-        """Write the key of a map, as a string."""
+        """Write the key of a map as a string."""
         begin = self.size
         self._value(member)
         if self.out[begin] != _QUOTE:
@@ -189,7 +189,7 @@ class JsonRows(StateReader):
             self._word(self.quoted(text))
 
     def _value(self, member: Member) -> None:
-        """Write the value at the cursor in what is read."""
+        """Write the value at the cursor of the input."""
         at = self.place
         if self._lead() == _NIL:
             self._word(b"null")
@@ -217,7 +217,7 @@ class JsonRows(StateReader):
             self._number(self._int())
 
     def _string(self, begin: int, end: int) -> None:
-        """Write a string, which is in UTF-8."""
+        """Write a string whose input is UTF-8."""
         i = begin
         while i < end:
             byte = self.mem[i]
@@ -247,7 +247,7 @@ class JsonRows(StateReader):
         self.size = octets.put_decimal(self.out, self.size, number)
 
     def _put_digits(self, number: int, digits: int) -> None:
-        """Write so many digits of a number that is not negative."""
+        """Write a non-negative number with this many digits."""
         at = self.size + digits
         self.size = at
         for _ in range(digits):
@@ -283,8 +283,8 @@ class JsonRows(StateReader):
             self._byte(_QUOTE)
 
     def _day(self, days: int) -> None:
-        """Write a day of the Gregorian calendar; the years of this reckoning begin in March."""
-        shifted = days + 719_468  # Since 0000-03-01.
+        """Write a day of the Gregorian calendar; years begin in March for this calculation."""
+        shifted = days + 719_468  # After 0000-03-01.
         era = shifted // 146_097  # 400 years.
         day = shifted - era * 146_097
         year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365

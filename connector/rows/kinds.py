@@ -1,11 +1,11 @@
-"""Numbers of folding; kinds.pxd gives the same names the same values, for compiled modules."""
+"""Numbers for folding; kinds.pxd gives them the same names, for compiled modules."""
 
 # How a column is written.
 WHOLE = 0
-CELLS = 1  # Each element of a collection by itself,
+CELLS = 1  # Each element of a collection separately,
 FIELDS = 2  # or each field of a UDT.
 
-# What a change does: its number in `OPERATIONS`.
+# The operation of a change: its number in `OPERATIONS`.
 INSERT = 0
 DELETE = 2
 DELETE_RANGE = 3

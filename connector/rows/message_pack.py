@@ -1,7 +1,7 @@
-"""Writes values of Avro as MessagePack, and reads that. Hot: without Python objects.
+"""Writes Avro values as MessagePack, and reads MessagePack. Hot: without Python objects.
 
-The numbers are those of its specification. The bytes are those that msgspec writes for a decoded
-value, except that a float is always one of 64 bits, as it is in Python.
+The constants are those of the specification. The bytes are the same as msgspec writes for a decoded
+value, except that a float always has 64 bits, as in Python.
 """
 
 # ruff: noqa: PLR2004 (the numbers of MessagePack)
@@ -23,7 +23,7 @@ class BadStateError(FatalError):
 
 
 class Form:
-    """A type of the envelope: `piece` skips it, the rest says how it is in a state."""
+    """A type of the envelope: `piece` skips a value, the rest describes it in a state."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class Form:
         order: list[int] | None = None,
         way: int = kinds.WHOLE,
     ) -> None:
-        """*parts* are its inner types; *labels* the names of a record's fields, in MessagePack.
+        """*parts* are its inner types; *labels* a record's field names, in MessagePack.
 
-        *order* has the numbers of these fields in the order of their names. A column whose *way* is
-        CELLS has the types of keys and, if there are any, of values.
+        *order* contains the numbers of these fields, sorted by name. For a column whose *way* is
+        CELLS, the parts are the types of keys and, if there are any, of values.
         """
         self.piece = piece
         self.kind = piece.kind
@@ -50,14 +50,14 @@ class Form:
 
 
 class Packer(Walk):
-    """A cursor in MessagePack besides that in Avro; what is written is MessagePack."""
+    """A cursor in MessagePack in addition to one in Avro; output is MessagePack."""
 
     def __init__(self) -> None:
-        """Read nothing yet."""
+        """Start with nothing read."""
         super().__init__()
         self.mem = b""
         self.place = self.limit = self.text_at = 0
-        self.is_sorted = 0  # Whether the fields of records are written in the order of their names.
+        self.is_sorted = 0  # Whether the fields of records are sorted by name.
 
     # ---- writing ----
 
@@ -111,7 +111,7 @@ class Packer(Walk):
             self._pack_sorted(form)
 
     def _pack_sorted(self, form: Form) -> None:
-        """Write the fields of a record in the order of their names: one record has one form."""
+        """Write the fields of a record sorted by name, so that equal records have equal bytes."""
         starts = []
         for part in form.parts:
             starts.append(self.at)
@@ -164,7 +164,7 @@ class Packer(Walk):
             self._copy_value(start, self.at)
 
     def _label(self, label: bytes) -> None:
-        """Write what is in MessagePack already."""
+        """Write bytes that are already MessagePack."""
         size = len(label)
         if size > self.space - self.size:
             self._reserve(size)
@@ -181,13 +181,13 @@ class Packer(Walk):
         self._label(content)
 
     def _lead_byte(self, lead: int) -> None:
-        if self.size == self.space:  # Most calls of `_reserve` would find that there is room.
+        if self.size == self.space:  # It avoids most calls of `_reserve`.
             self._reserve(1)
         self.out[self.size] = lead
         self.size += 1
 
     def _head(self, count: int, few: int, many: int) -> None:
-        """Write the head of an array or map."""
+        """Write the header of an array or map."""
         if count < 16:
             self._lead_byte(few | count)
         elif count <= 0xFFFF:
@@ -196,7 +196,7 @@ class Packer(Walk):
             self._big(many + 1, count, 4)
 
     def _text_head(self, length: int, lead: int) -> None:
-        """Write the head of bytes, or of a string that is not short."""
+        """Write the header of bytes, or of a string that is not short."""
         if length <= 0xFF:
             self._big(lead, length, 1)
         elif length <= 0xFFFF:
@@ -205,7 +205,7 @@ class Packer(Walk):
             self._big(lead + 2, length, 4)
 
     def _long_head(self, at: int, lead: int, count: int) -> None:
-        """Write the head of an array or map, for which there is room at *at*."""
+        """Write the header of an array or map into the space reserved at *at*."""
         end = self.size
         self.size = at
         self._big(lead, count, 4)
@@ -235,7 +235,7 @@ class Packer(Walk):
             self._big(0xD3, number, 8)
 
     def _big(self, lead: int, number: int, size: int) -> None:
-        """Write a byte, and the lower bytes of a number behind it, the highest first."""
+        """Write a byte, and then the lower bytes of a number, the highest first."""
         if self.space - self.size < 9:
             self._reserve(9)
         at = self.size
@@ -248,14 +248,14 @@ class Packer(Walk):
         self.size = at + 1
 
     def _copy_value(self, start: int, end: int) -> None:
-        """Write bytes of the change as they are."""
+        """Write bytes of the change unchanged."""
         if end - start > self.space - self.size:
             self._reserve(end - start)
         octets.copy(self.out, self.size, self.buf, start, end)
         self.size += end - start
 
     def _copy_state(self, start: int, end: int) -> None:
-        """Write bytes of the state as they are."""
+        """Write bytes of the state unchanged."""
         if end - start > self.space - self.size:
             self._reserve(end - start)
         octets.copy(self.out, self.size, self.mem, start, end)
@@ -270,13 +270,13 @@ class Packer(Walk):
         return self.mem[self.place - 1]
 
     def _ahead(self, count: int) -> None:
-        """Pass bytes."""
+        """Skip bytes."""
         if count > self.limit - self.place:
             self._bad_state()
         self.place += count
 
     def _whole(self, size: int) -> int:
-        """Read a number without sign."""
+        """Read an unsigned number."""
         self._ahead(size)
         number = 0
         for i in range(self.place - size, self.place):
@@ -309,7 +309,7 @@ class Packer(Walk):
         return self._size_of(0x90, 0xDC)
 
     def _size_of(self, few: int, many: int) -> int:
-        """Read the head of an array or map; return the number of its parts."""
+        """Read the header of an array or map; return the number of its parts."""
         lead = self._lead()
         if lead & 0xF0 == few:
             return lead & 0x0F
@@ -318,7 +318,7 @@ class Packer(Walk):
         return self._whole(2 if lead == many else 4)
 
     def _text_end(self) -> int:
-        """Read the head of a string; note where the string begins, and return its end."""
+        """Read the header of a string; note its begin, and return its end."""
         lead = self._lead()
         length = lead & 0x1F
         if lead & 0xE0 != 0xA0:
@@ -339,13 +339,13 @@ class Packer(Walk):
         return octets.take(self.mem, begin, self.place)
 
     def _leave(self) -> None:
-        """Pass a value."""
+        """Skip a value."""
         left = 1
         while left:
             left += self._leave_one() - 1
 
     def _leave_one(self) -> int:  # noqa: C901 (the kinds of MessagePack)
-        """Pass a value without its parts; return how many it has."""
+        """Skip a value without its parts; return how many parts it has."""
         lead = self._lead()
         if lead <= 0x7F or lead >= 0xE0 or lead in (_NIL, _FALSE, _TRUE):
             return 0

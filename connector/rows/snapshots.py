@@ -1,8 +1,8 @@
-"""What is known of a row that a snapshot of its table showed.
+"""What is known about a row that a snapshot of its table showed.
 
-A SELECT shows what lives, and when it was written; it shows no deletions. So of a value that was
-written before the logs were followed, and that the snapshot did not have, it is not known whether a
-deletion covers it already. All that was written since then is in the logs.
+A SELECT shows live values and their write times, but no deletions. So for an older value that the
+snapshot did not show, it is unknown whether a deletion covers it. Everything written after the logs
+were first followed is in the logs.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,13 +26,13 @@ _TICKS: Final = 10
 def seeded(
     state: State | None, value: Document, view: TableView, begun_us: int, read_us: int
 ) -> State:
-    """Return *state* with a row, or the static columns, as the snapshot read them; safe to repeat.
+    """Return *state* with a row, or static columns, of the snapshot; safe to repeat.
 
-    *value* has them in the form of a change, as they were before *read_us*. The logs have all that
-    was written since *begun_us*.
-    The mark has the columns without a value, the keys of the cells of each collection and UDT,
-    whether there was a row without any value, and which collections have the time of the row: that
-    may be theirs, or stand for one that CQL does not show.
+    *value* contains them in the form of a change, as they were before *read_us*. The logs have
+    everything written after *begun_us*. The mark contains the columns without a value, the keys of
+    the cells of each collection and UDT, whether there was a row without any value, and which
+    collections have the time of the row: it may be their own, or a substitute for one that CQL does
+    not show.
     """
     live = None if state is None else state.get("live")
     fold = view.reading(value)
@@ -40,7 +40,7 @@ def seeded(
     made: State = _UNPACK.decode(fold.fold(None if state is None else _PACK.encode(state)))
     names = view.static if value["isStatic"] else view.regular
     if not value["isStatic"]:
-        # CQL does not show when a row itself was written, nor whether it was: only older is sure.
+        # CQL does not show whether and when the row itself was written: older is safe.
         expires = value["expires"]
         guess = [min(value["timestampMicros"], begun_us - 1), expires is not None, expires or 0]
         made["live"] = guess if live is None else max(live, guess)
@@ -58,16 +58,16 @@ def seeded(
 
 
 def is_doubtful(view: TableView, state: State, after: int, at_s: int, begun_us: int) -> bool:
-    """Say whether an older deletion may cover some of what *state* shows at *at_s*.
+    """Return whether an older deletion may cover part of the *state* shown at *at_s*.
 
-    *after* is the newest deletion of the whole row. The snapshot had what the mark of *state* says,
-    or nothing of it.
+    *after* is the newest deletion of the whole row. The snapshot had the content of the mark of
+    *state*, or nothing of the row.
     """
     nulls, cells, has_row, guesses = state.get(MARK, (None, {}, False, {}))
     is_there = False
     for name, column in state["columns"].items():
         if name not in view.types:
-            continue  # It was dropped, or the change is older than it.
+            continue  # It was dropped, or the change precedes it.
         if isinstance(column, Mapping):
             known = frozenset(cells.get(name, ()))
             since = max(after, column["deleted"])
@@ -92,7 +92,7 @@ def is_doubtful(view: TableView, state: State, after: int, at_s: int, begun_us: 
 
 
 def _guessed(column: Any, value: Document) -> int | None:  # noqa: ANN401 (of a state)
-    """Return the time of all cells of a collection, if the time of the row can be in its place."""
+    """Return the common time of a collection's cells if it may be the row's time instead."""
     times = {c[0] for c in column["cells"].values()} if isinstance(column, Mapping) else set()
     row_us = value["timestampMicros"]
     return min(times) if times in ({row_us}, {row_us + 1}) else None  # A list adds one.
@@ -101,7 +101,7 @@ def _guessed(column: Any, value: Document) -> int | None:  # noqa: ANN401 (of a 
 def _is_changed(
     column: Mapping[str, Any], known: Collection[bytes], at_us: int, since: int, begun_us: int
 ) -> bool:
-    """Say whether an old change lies between *at_us* and when the cells may have been written."""
+    """Return whether an old change may lie between *at_us* and the times of the cells."""
     if at_us <= since < begun_us:
         return True
     cells = [cell for path, cell in column["cells"].items() if path in known]
@@ -113,9 +113,9 @@ def _is_list(view: TableView, name: str) -> bool:
 
 
 def _are_new(paths: Collection[bytes], begun_us: int) -> bool:
-    """Say whether these ids are of elements that were added to a list since *begun_us*.
+    """Return whether these list elements were all added after *begun_us*, by their ids.
 
-    An older one may be an element that the snapshot had: it shows elements without their ids.
+    The snapshot shows elements without ids, so it may have shown an older one.
     """
     for path in paths:
         at_us = UUID(_UNPACK.decode(path)).time // _TICKS - _UUID_EPOCH_US

@@ -1,7 +1,7 @@
-"""Reads what images need: of a change which row it is about, of a state what there is of it. Hot.
+"""Reads the row of a change, and the values of a state, for images. Hot.
 
-Changes are in Avro and states in MessagePack, as `byte_folding` has them; neither becomes objects.
-For one thread.
+Changes are in Avro and states in MessagePack, as for `byte_folding`; objects are not made. For one
+thread.
 """
 
 from array import array
@@ -22,11 +22,11 @@ _MARK = b"seeded"
 _CELLS = b"cells"
 _NIL = 0xC0
 _TRUE = 0xC3
-_BEHIND_KEY = 4  # The parts of a cell behind its key and its value.
+_BEHIND_KEY = 4  # The number of parts of a cell after its key and value.
 
 
 class StateReader(Packer):
-    """Reads the changes that a fold has read, and states of rows of its schema."""
+    """Reads changes that a fold has read, and states of rows of its schema."""
 
     def __init__(self, fold: ByteFold, key: list[int]) -> None:
         """*key* are the numbers of the columns of the partition key."""
@@ -48,9 +48,9 @@ class StateReader(Packer):
     # ---- a change ----
 
     def key(self) -> bytes:
-        """Return an array of the values of the key that the change has.
+        """Return an array of the key values of the change.
 
-        It has those of the partition key; and, if the change is about a row, of the clustering.
+        It contains those of the partition key and, if the change is about a row, of the clustering.
         """
         fold = self.fold
         clustering = self.plan.clustering
@@ -90,7 +90,7 @@ class StateReader(Packer):
         return newest
 
     def _newest_cell(self, piece: Piece, newest: int) -> int:
-        """Return the newest time of a collection or UDT, or *newest*."""
+        """Return the newest time in a collection or UDT, or *newest*."""
         self._skip(piece.parts[0])
         if self._long():
             newest = max(newest, self._long())
@@ -117,7 +117,7 @@ class StateReader(Packer):
         return written
 
     def _go_to(self, at: int) -> None:
-        """Be at a byte of the change."""
+        """Move to a byte of the change."""
         self.buf = self.fold.change
         self.end = len(self.fold.change)
         self.at = at
@@ -129,7 +129,7 @@ class StateReader(Packer):
     # ---- a state ----
 
     def take(self, state: bytes | None) -> None:
-        """Take a state, of which the other methods tell; None is that of a row without changes.
+        """Read a state, to which the other methods then refer; None is a row without changes.
 
         Raises:
             BadStateError: the state is damaged.
@@ -177,7 +177,7 @@ class StateReader(Packer):
             self._leave()
 
     def _take_live(self) -> None:
-        if self._array_size() != 3:  # noqa: PLR2004 (time, whether it expires, when)
+        if self._array_size() != 3:  # noqa: PLR2004 (time, whether it expires, expiry)
             self._bad_state()
         self.live_us = self._int()
         self.live_expires = self._lead() == _TRUE
@@ -186,7 +186,7 @@ class StateReader(Packer):
             self.depends_on_time = 1
 
     def show(self, columns: list[int], after: int, at_s: int) -> int:
-        """Find which of these columns are there at *at_s*; say whether any is.
+        """Find which of these columns have a value at *at_s*; return whether any has.
 
         Deletions up to *after* cover the whole row.
         """
@@ -211,11 +211,11 @@ class StateReader(Packer):
         return is_there
 
     def is_live(self, after: int, at_s: int) -> bool:
-        """Say whether an INSERT makes the row exist, with any values."""
+        """Return whether an INSERT makes the row exist, independent of its values."""
         return self.live_us > after and (not self.live_expires or self.live_expires_s > at_s)
 
     def _lives(self, after: int, at_s: int) -> int:
-        """Read a cell up to its content; say whether its value is there."""
+        """Read a cell up to its content; return whether its value is live."""
         if self._array_size() != 3:  # noqa: PLR2004 (time, expiry, content)
             self._bad_state()
         written = self.cell_us = self._int()
@@ -229,14 +229,14 @@ class StateReader(Packer):
         return written > after and not is_dead and (not self.has_expires or self.expires_s > at_s)
 
     def _content(self) -> int:
-        """Return where the value of the content at the cursor is."""
+        """Return the position of the value in the content at the cursor."""
         if self._array_size() != 2:  # noqa: PLR2004 (key and value)
             self._bad_state()
         self._leave()
         return self.place
 
     def _any_lives(self, column: int, after: int, at_s: int) -> int:
-        """Say whether a collection or UDT at the cursor has a cell that is there."""
+        """Return whether a collection or UDT at the cursor has a live cell."""
         cells = 0
         for _ in range(self._map_size()):
             end = self._text_end()
@@ -264,11 +264,11 @@ class StateReader(Packer):
     def _cells_of(
         self, column: int, order: Callable[[bytes], object] | None, at_s: int
     ) -> list[tuple[object, int, int, int]]:
-        """Return the cells of a column that is shown, in the order of their keys.
+        """Return the cells of a column that is shown, sorted by key.
 
-        Each with that, and then with where its content is, when it was written, in µs, and when it
-        expires, in s, or _NEVER. Without *order* keys are strings, whole numbers or names of
-        fields; otherwise it makes what sorts as keys do of their MessagePack.
+        Each is a tuple of its sort key, the position of its content, its write time in µs, and its
+        expiry in s, or _NEVER. Without *order*, keys are strings, integers or names of fields;
+        otherwise *order* makes a sort key from a key's MessagePack.
         """
         form: Form = self.plan.columns[column].inner  # type: ignore[assignment]  # An option has it.
         after = self.afters[column]
@@ -296,7 +296,7 @@ class StateReader(Packer):
         return found
 
     def _order(self, form: Form, order: Callable[[bytes], object] | None) -> object:
-        """Return what sorts as the key at the cursor does."""
+        """Return a sort key for the key at the cursor."""
         begin = self.place
         if order is not None:
             return order(self._slice(begin))
