@@ -1,4 +1,4 @@
-"""The Faust app around `latest`: a process of its own, with its table at `/rows/KEYSPACE.TABLE/`.
+"""A Faust app around `latest`, as its own process, with pages at `/rows/KEYSPACE.TABLE/`.
 
 python -m headrace.connector.streams.app job.yaml --table shop.orders
 """
@@ -17,10 +17,10 @@ from headrace.connector.streams.latest import LatestRows
 
 
 def latest_rows(app: faust.App, consumer: Consumer, *tables: str) -> LatestRows:
-    """Have *app* keep the newest rows of *tables*, and show them; return them.
+    """Make *app* keep the newest rows of *tables* and show them; return the rows.
 
     Raises:
-        ConfigError: the envelope is not `cep44`, with all that the fold needs, or the topics of
+        ConfigError: the envelope is not `cep44` with all that folding needs, or the topics of
             the tables have different numbers of partitions.
         HeadraceError: a topic does not exist, or no broker answers.
 
@@ -44,7 +44,7 @@ def latest_rows(app: faust.App, consumer: Consumer, *tables: str) -> LatestRows:
 
 @reported
 def main(arguments: Sequence[str]) -> int:
-    """Follow topics until it is asked to stop."""
+    """Follow topics until the process is asked to stop."""
     given = changes_parser("app", "Keep the newest rows of tables.", "rows").parse_args(arguments)
     reader = reader_of(given)
     consumer = Consumer(reader)

@@ -1,4 +1,4 @@
-"""The command line of this package's apps: where the topics of a job are, and the app's run."""
+"""The command lines of this package's apps: where a job's topics are, and how to run."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ Main = Callable[[Sequence[str]], int]
 
 
 def reader_of(given: argparse.Namespace) -> ChangeReader:
-    """Return the reader of what the arguments of `changes_parser` name."""
+    """Return a reader according to the arguments of `changes_parser`."""
     options = options_of(given)
     if given.job is None:
         return ChangeReader.of(options, state=given.state, source=given.source)
@@ -31,7 +31,7 @@ def reader_of(given: argparse.Namespace) -> ChangeReader:
 
 
 def options_of(given: argparse.Namespace) -> Mapping[str, Any]:
-    """Return the options of the sink that the arguments of `app_parser` name."""
+    """Return the options of the sink from the arguments of `app_parser`."""
     options: dict[str, Any] = dict(option.partition("=")[::2] for option in given.option)
     for key in ("bootstrap_servers", "topic"):
         if getattr(given, key) is not None:
@@ -45,7 +45,7 @@ def options_of(given: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def changes_parser(module: str, description: str, name: str) -> argparse.ArgumentParser:
-    """Return a parser of what an app that reads changes needs; as `app_parser`."""
+    """Return the parser of an app that reads changes; it extends `app_parser`."""
     parser = app_parser(module, description, name)
     parser.add_argument("--state", type=Path, help="the job's state file, which has the schemas")
     parser.add_argument("--source", help="the source's plugin, for flat and debezium from --state")
@@ -59,9 +59,9 @@ def changes_parser(module: str, description: str, name: str) -> argparse.Argumen
 
 
 def app_parser(module: str, description: str, name: str) -> argparse.ArgumentParser:
-    """Return a parser of what every app of this package needs.
+    """Return a parser with the arguments of every app of this package.
 
-    *name* is its folder unless given, and in the name of its group.
+    *name* is the default name of its folder, and part of its group's name.
     """
     program = f"headrace.connector.streams.{module}"
     parser = argparse.ArgumentParser(prog=program, description=description)
@@ -95,7 +95,7 @@ def app_parser(module: str, description: str, name: str) -> argparse.ArgumentPar
 
 
 def app_of(given: argparse.Namespace, sink: Sink) -> faust.App:
-    """Return the app that the arguments of `app_parser` describe. Raises as `app_beside`."""
+    """Return an app according to the arguments of `app_parser`. Raises as `app_beside`."""
     return app_beside(
         sink,
         given.name,
@@ -107,7 +107,7 @@ def app_of(given: argparse.Namespace, sink: Sink) -> faust.App:
 
 
 def reported(main: Main) -> Main:
-    """Have a *main* print an error on standard error, and return its exit status."""
+    """Make a *main* print an error on standard error and return its exit status."""
 
     @wraps(main)
     def reporting(arguments: Sequence[str]) -> int:

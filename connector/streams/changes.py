@@ -1,6 +1,6 @@
-"""Changes out of messages: joined, unframed, decoded, with a table's columns as a typed object.
+"""Reads changes from messages: joined, unframed, decoded, with columns as typed objects.
 
-Needs no stream processor: a program gives the parts of each message to `ChangeReader.read`.
+Needs no stream processor: a program passes the parts of each message to `ChangeReader.read`.
 """
 
 import re
@@ -46,16 +46,14 @@ class Change:
     """One change of a row, a range or a partition.
 
     `key` and `payload` are objects with an attribute for each column. In `payload` a column that
-    was not written is None, as is one that was set to null: `written` has the attributes of those
-    that were written, which are not the key's. `key` is None if the message's key is text.
-    `before` and `after` are the row before and after the change, in the messages of a history;
-    None where there was no row, and in those of other jobs. In `debezium`, which has no place for
-    it, `after` is what was written if the message has no image.
-    `mutation` and `index` identify the change: its messages have the same, however often it was
-    sent. They are None where neither the envelope nor a header has them.
-    `document` is the whole envelope, and `schema` says what it consists of. `message` has the
-    bytes, with all parts of the value, without prefixes of framing. Its offset is that of the last
-    part.
+    was not written is None, and so is one that was set to null: `written` contains the attributes
+    that were written, without those of the key. `key` is None if the message's key is text.
+    `before` and `after` are the row before and after the change, in the messages of a history; None
+    if there was no row, and for other jobs. In `debezium`, which has no field for it, `after` is
+    what was written if the message has no image. `mutation` and `index` identify the change: its
+    messages have the same, however often it was sent. They are None if neither the envelope nor a
+    header has them. `document` is the whole envelope, and `schema` describes it. `message` has the
+    bytes: the joined value, without prefixes of framing. Its offset is that of the last part.
     """
 
     topic: str
@@ -86,7 +84,7 @@ class ChangeReader:
     """Reads the changes of a job's topics. For one thread."""
 
     def __init__(self, sink: Sink, schemas: MessageSchemas, *, folder: Path | None = None) -> None:
-        """*sink* is that of the job; its relative paths are relative to *folder*.
+        """Read messages of a job's *sink*; its relative paths are relative to *folder*.
 
         Raises:
             ConfigError: its messages are neither in Avro nor in JSON.
@@ -114,15 +112,16 @@ class ChangeReader:
         source: str | None = None,
         folder: Path | None = None,
     ) -> Self:
-        """Return the reader of what a job writes whose sink has these *options*.
+        """Return a reader for a job whose sink has these *options*.
 
-        They are those of the job file's section `sink`. Schemas are in its schema store, or in
-        *state*, the job's state file. For the envelopes `flat` and `debezium` a state file needs
-        the *source* plugin's name, too. A relative path of a claim store is relative to *folder*.
+        They are the options of the section `sink` of the job file. Schemas are in its schema store,
+        or in *state*, the job's state file. For the envelopes `flat` and `debezium`, a state file
+        also needs the name of the *source* plugin. A relative path of a claim store is relative to
+        *folder*.
 
         Raises:
             ConfigError: with all mistakes found, each under its key.
-            SecretUnavailableError: a reference to a secret leads to nothing here.
+            SecretUnavailableError: the target of a reference to a secret does not exist here.
 
         """
         sink, context = sink_of(options)
@@ -130,7 +129,7 @@ class ChangeReader:
 
     @classmethod
     def of_job(cls, path: str | Path) -> Self:
-        """Return the reader of what the job of a job file writes; its sink is in that file.
+        """Return a reader for the job of a job file, which contains the sink.
 
         Schemas are in the sink's schema store, or in the job's state file. Raises as `of`.
         """
@@ -147,10 +146,10 @@ class ChangeReader:
         *,
         offset: int = -1,
     ) -> Change | None:
-        """Return the change that a message is.
+        """Return the change of a message.
 
-        None: a tombstone, a control record, or a part of a value whose other parts have not come.
-        Raises as `joined` and `decoded`.
+        Returns None for a tombstone, a control record, or a part of a value whose other parts have
+        not arrived. Raises as `joined` and `decoded`.
         """
         message = self.joined(topic, partition, key, value, headers, offset=offset)
         return None if message is None else self.decoded(message)
@@ -165,7 +164,7 @@ class ChangeReader:
         *,
         offset: int = -1,
     ) -> Named | None:
-        """Return the message of a change, with the parts of its value joined; None as in `read`.
+        """Return a whole message, with the parts of its value joined; None as for `read`.
 
         Raises:
             BrokenChunkError: the headers of a part are incomplete.
@@ -180,11 +179,11 @@ class ChangeReader:
         return None if value is None else Named(topic, partition, key, value, given, offset)
 
     def decoded(self, message: Named) -> Change:
-        """Return the change of a whole message; another attempt may succeed after some errors.
+        """Return the change of a whole message; after some errors a new attempt may succeed.
 
         Raises:
             SchemaUnknownError: its schema does not exist, or is not published yet.
-            UndecodableError: it does not fit its schema, or a claim store has it that is not read.
+            UndecodableError: it does not fit its schema, or its claim store is not read.
             ClaimLostError: the claim store does not have its value, or cannot be read.
             RetriableError: the schema store does not answer.
 
@@ -192,24 +191,24 @@ class ChangeReader:
         place = f"topic {message.topic}, partition {message.partition}"
         value = self._decoder.whole(message.value, message.headers, place)
         schema = self._schemas.find(replace(message, value=value))
-        shape = self._shapes.get(id(schema))  # Which it keeps, so that the number stays its own.
+        shape = self._shapes.get(id(schema))  # It keeps the schema, so that the id stays unique.
         if shape is None:
             shape = self._shapes[id(schema)] = _Shape(schema, self._envelope, *self._codecs)
         key = None if message.key is None else message.key[self._key_prefix :]
         return shape.change(replace(message, key=key, value=value[self._value_prefix :]), place)
 
     def waiting(self, topic: str, partition: int) -> frozenset[bytes]:
-        """Return the ids of the values of a partition of which parts have not come yet."""
+        """Return the ids of a partition's values of which parts are still missing."""
         joiner = self._joiners.get((topic, partition))
         return frozenset() if joiner is None else joiner.waiting
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""
         self._schemas.close()
 
 
 def headers_of(given: GivenHeaders) -> dict[str, bytes]:
-    """Return headers by name; an empty one for null."""
+    """Return headers by name; null becomes empty."""
     pairs = given.items() if isinstance(given, Mapping) else given or ()
     return {name: content or b"" for name, content in pairs}
 
@@ -241,7 +240,7 @@ def _schemas_of(
 
 
 class _Shape:
-    """How the messages with one schema are read."""
+    """Reads the messages of one schema."""
 
     def __init__(
         self, schema: RecordSchema, envelope: str, key_codec: str, value_codec: str
@@ -303,7 +302,7 @@ class _Shape:
 
 
 def _name_in(headers: Mapping[str, bytes]) -> Name:
-    """Return the name of a change whose message has it in headers."""
+    """Return the change's name from the headers of its message."""
     mutation, index = headers.get("mutation"), headers.get("index")
     if mutation is None or index is None:
         return None, None

@@ -1,9 +1,9 @@
 """Classes for the columns of tables, made from the Avro schemas of messages.
 
-A column is an attribute by its name in Avro, with `_` behind it where Python has a keyword of that
-name. Types are those of the page about Avro, as Python has them: a UUID is a `UUID`, a varint an
-`int`, a decimal a `Decimal`, an inet an address. Timestamps, dates and times stay numbers: CQL's go
-further than Python's. What is a record in Avro is an object of a class of its own.
+A column is an attribute with its Avro name, followed by `_` if it is a keyword in Python. The types
+are as described in the page about Avro, in Python: a UUID is a `UUID`, a varint an `int`, a decimal
+a `Decimal`, an inet an address. Timestamps, dates and times stay numbers, because CQL's have a
+larger range than Python's. An Avro record is an object of its own class.
 """
 
 import keyword
@@ -18,7 +18,7 @@ import msgspec
 from headrace.connector.serde.avro_types import AvroType, definitions, opened
 from headrace.plugins import Document
 
-Convert = Callable[[Any], Any]  # Any: what Avro has, and what Python gets.
+Convert = Callable[[Any], Any]  # Any: the Avro value and the Python value.
 
 _PLAIN: Final[Mapping[str, type]] = {
     "boolean": bool,
@@ -35,10 +35,10 @@ _DECIMAL: Final = {"scale", "unscaled"}
 
 
 class Columns:
-    """The class of a record, and what makes an object of it from a document."""
+    """The class of a record, and a function that makes its objects from documents."""
 
     def __init__(self, record: Document, known: Mapping[str, Document] | None = None) -> None:
-        """Make the class of *record*, in which the types *known* may be used by their names."""
+        """Make the class of *record*, which may refer to types *known* by name."""
         whole = opened(record, definitions(record) if known is None else known)
         self.type, self._make = _of(whole)
         names = [field["name"] for field in whole["fields"]]
@@ -46,12 +46,12 @@ class Columns:
         """The attribute of each column, by the column's name in Avro."""
 
     def make(self, document: Mapping[str, Any]) -> Any:  # noqa: ANN401 (an object of `type`)
-        """Return the columns of a document; those that it does not have are None."""
+        """Return the columns of a document; missing ones are None."""
         return self._make(document)
 
 
 def _of(kind: AvroType) -> tuple[Any, Convert]:  # Any: a type, or a union of types.
-    """Return the Python type of an opened Avro type, and what converts its values."""
+    """Return the Python type of an opened Avro type, and a converter of its values."""
     if isinstance(kind, list):
         return _union(kind)
     if isinstance(kind, str):
@@ -72,7 +72,7 @@ def _of(kind: AvroType) -> tuple[Any, Convert]:  # Any: a type, or a union of ty
 
 def _union(kinds: list[AvroType]) -> tuple[Any, Convert]:  # Any: as above.
     branches = [_of(kind) for kind in kinds if kind != "null"]
-    if len(branches) != 1:  # Schemas of others: values stay as they are.
+    if len(branches) != 1:  # A foreign schema: values stay unchanged.
         return Any, _same
     ((only, convert),) = branches
     return only | None, lambda value: None if value is None else convert(value)
@@ -105,12 +105,12 @@ def _record(kind: Document) -> tuple[Any, Convert]:  # Any: as above.
 
 
 def cql_name(field: Document) -> str:
-    """Return the CQL name of a field, which messages in JSON have too."""
+    """Return the CQL name of a field, which messages in JSON also have."""
     return str(field.get("cqlName", field["name"]))
 
 
 def _attributes(fields: Sequence[Document]) -> list[str]:
-    """Return the attribute of each field: its name, or a similar one that none has."""
+    """Return the attribute of each field: its name, or a similar one that is free."""
     taken = {field["name"] for field in fields}
     made = []
     for field in fields:

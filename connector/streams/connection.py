@@ -1,4 +1,4 @@
-"""From the options of a job's sink to what Faust connects with."""
+"""Converts the options of a job's sink to connection settings of Faust."""
 
 import ssl
 from collections.abc import Callable, Mapping, MutableMapping
@@ -13,7 +13,7 @@ from headrace.plugins import ConfigError, Problem, Sink
 _PROTOCOL: Final = "security.protocol"
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-# Of librdkafka's keys those that Python's `ssl` has no equal for.
+# Keys of librdkafka for which Python's `ssl` has no equivalent.
 _UNKNOWN_TO_PYTHON: Final = (
     *("ssl.crl.location", "ssl.keystore.location", "ssl.curves.list", "ssl.sigalgs.list"),
 )
@@ -27,17 +27,17 @@ Hosts = list[str]
 
 
 def app_beside(sink: Sink, name: str, **settings: Any) -> faust.App:  # noqa: ANN401 (Faust's)
-    """Return an app with the brokers and credentials of a sink; *name* is its group.
+    """Return an app with a sink's brokers and credentials; *name* is its group.
 
-    *settings* are Faust's. Its web server listens on loopback unless they say otherwise.
+    *settings* are Faust's. By default its web server listens on loopback.
 
     Raises:
-        ConfigError: Faust has no equal for an option of the connection.
+        ConfigError: Faust has no equivalent of an option of the connection.
 
     """
     config: Any = sink.config  # Any: of the sink's plugin.
     settings.setdefault("broker_credentials", credentials_of(config))
-    # A part whose value is not whole stays unacknowledged; the end does not wait for others.
+    # A part of an incomplete value stays unacknowledged; stopping does not wait for others.
     settings.setdefault("stream_wait_empty", False)
     settings.setdefault("web_host", "127.0.0.1")
     settings.setdefault("web_bind", "127.0.0.1")
@@ -46,8 +46,8 @@ def app_beside(sink: Sink, name: str, **settings: Any) -> faust.App:  # noqa: AN
 
 def table_of_bytes(app: faust.App, name: str, partitions: int) -> MutableMapping[bytes, bytes]:
     """Return a table of *app* for bytes."""
-    # The store takes serializers from the types, the changelog from the schema.
-    schema: Any = faust.Schema(**RAW)  # Any: of bytes, which its types do not say.
+    # The store takes serialisers from the types, the changelog from the schema.
+    schema: Any = faust.Schema(**RAW)  # Any: of bytes, unlike its types.
     return app.Table(name, partitions=partitions, schema=schema, key_type=bytes, value_type=bytes)
 
 
@@ -58,10 +58,10 @@ def broker_of(bootstrap_servers: str) -> Hosts:
 
 
 def credentials_of(sink_config: Any) -> CredentialsT | None:  # noqa: ANN401 (of a plugin)
-    """Return Faust's credentials of the Kafka sink's options; None for a plain connection.
+    """Return Faust's credentials for options of the Kafka sink, or None without any.
 
     Raises:
-        ConfigError: an option has a value that Faust has no equal for. No value is repeated.
+        ConfigError: Faust has no equivalent of an option's value. No value is repeated.
 
     """
     given: Mapping[str, str] = sink_config.librdkafka
@@ -85,7 +85,7 @@ def credentials_of(sink_config: Any) -> CredentialsT | None:  # noqa: ANN401 (of
 
 
 def _tls(given: Mapping[str, str], key_password: str | None) -> ssl.SSLContext:
-    """Return what connections over TLS trust, and show of themselves."""
+    """Return the settings of TLS connections: whom they trust, and their certificate."""
     problems = [
         Problem(key, "has no equal in Python's ssl", "give files in PEM, or credentials to app()")
         for key in _UNKNOWN_TO_PYTHON
@@ -99,7 +99,7 @@ def _tls(given: Mapping[str, str], key_password: str | None) -> ssl.SSLContext:
         certificate = given.get("ssl.certificate.location")
         if certificate is not None:
             place = "ssl.certificate.location"
-            # Always a password: Python would ask for a missing one on the terminal.
+            # A password is always given: Python would ask for a missing one on the terminal.
             password: Callable[[], str] = lambda: key_password or ""  # noqa: E731 (typed)
             made.load_cert_chain(certificate, given.get("ssl.key.location"), password)
         if "ssl.cipher.suites" in given:
@@ -108,7 +108,7 @@ def _tls(given: Mapping[str, str], key_password: str | None) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:  # An SSLError does not repeat the password.
         problem = Problem(place, f"cannot be used: {error}", "files in PEM, readable by this user")
         raise ConfigError([problem]) from error
-    # As librdkafka: the name is checked unless it is switched off.
+    # As in librdkafka: the name is checked unless that is switched off.
     if given.get("ssl.endpoint.identification.algorithm", "https") == "none":
         made.check_hostname = False
     if given.get("enable.ssl.certificate.verification", "true") == "false":

@@ -1,4 +1,4 @@
-"""Where the facts of a change are in each envelope of messages: operation, time, columns, name."""
+"""Finds the facts of a change in each envelope: operation, time, columns, name."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +33,7 @@ def _image(found: Document | None) -> Mapping[str, Any] | None:
 
 
 class Envelope(Protocol):
-    """How the facts of changes are found in an envelope; `row` is the record of its columns."""
+    """Finds the facts of changes in an envelope; `row` is the record of its columns."""
 
     row: Document
 
@@ -44,10 +44,10 @@ class Envelope(Protocol):
         """Return the row before and after a change."""
 
     def table_of(self, document: Document) -> str:
-        """Return its table; nothing if the envelope does not say it."""
+        """Return its table; empty if the envelope does not have it."""
 
     def name_of(self, document: Document) -> Name:
-        """Return its name; nothing if the envelope does not say it."""
+        """Return its name; empty if the envelope does not have it."""
 
 
 class _Own:
@@ -76,7 +76,7 @@ class _Own:
 
 
 class _Flat:
-    """The envelope `flat`: a field of the envelope has `_` behind it if a column has its name."""
+    """The envelope `flat`: its own fields end in `_` if a column has the same name."""
 
     def __init__(self, whole: Document) -> None:
         names = [each["name"] for each in whole["fields"]]
@@ -84,7 +84,7 @@ class _Flat:
         if not found:
             raise UndecodableError("the schema has no field __op", hint="a transform removes it")
         first = found[-1]
-        # Behind the columns.
+        # They follow the columns.
         self._names = {re.sub("_+$", "", name): name for name in names[first:]}
         self.row: Document = {"type": "record", "name": "Row", "fields": whole["fields"][:first]}
 
@@ -102,7 +102,7 @@ class _Flat:
         return before, after
 
     def table_of(self, document: Document) -> str:
-        """Return nothing: the envelope does not have the field."""
+        """Return an empty string: the envelope does not have the table."""
         del document
         return ""
 
@@ -139,7 +139,7 @@ class _Debezium:
         return self._row(document.get("before")), self._row(document["after"])
 
     def _row(self, cells: Document | None) -> Mapping[str, Any] | None:
-        """Return the columns of `before` or `after` that are there."""
+        """Return the columns present in `before` or `after`."""
         if cells is None:
             return None
         found = ((name, cells.get(name)) for name in self._names)
@@ -152,7 +152,7 @@ class _Debezium:
         return ".".join(names) if all(names) else ""
 
     def name_of(self, document: Document) -> Name:
-        """Return nothing: the envelope does not have the fields."""
+        """Return an empty name: the envelope does not have these fields."""
         del document
         return None, None
 

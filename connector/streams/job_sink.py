@@ -1,4 +1,4 @@
-"""The sink of a job as its consumers make it, of its options or of the job file."""
+"""The sink of a job for its consumers, made from its options or from the job file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,9 +19,9 @@ _SCHEMA_FOLDER: Final = "schema.store.path"
 
 
 class WrittenSink(msgspec.Struct, frozen=True):
-    """What a job file says of the sink, and where the schemas are if no schema store has them.
+    """A job file's sink, and the place of the schemas if no schema store has them.
 
-    `state` is the state file, or the job file if that names a store, which then has them.
+    `state` is the state file, or the job file if that names a store, which then has the schemas.
     """
 
     options: Mapping[str, Any]
@@ -31,7 +31,7 @@ class WrittenSink(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_job(cls, path: str | Path) -> Self:
-        """Return what the job file at *path* says. Raises ConfigError."""
+        """Return the sink of the job file at *path*. Raises ConfigError."""
         path = Path(path)
         written = read_job_file(path)
         if written.sink is None:
@@ -50,7 +50,7 @@ def sink_of(options: Mapping[str, Any]) -> tuple[Sink, Context]:
 
     Raises:
         ConfigError: with all mistakes found, each under its key.
-        SecretUnavailableError: a reference to a secret leads to nothing here.
+        SecretUnavailableError: the target of a reference to a secret does not exist here.
 
     """
     plugin, config = configured("sink", {"plugin": _PLUGIN, **options})

@@ -1,7 +1,7 @@
-"""Messages in JSON as the documents that Avro would give: read by the Avro schema of the table.
+"""Reads messages in JSON as documents like Avro's, by the Avro schema of the table.
 
-JSON has strings for bytes, in base64, and for numbers that it does not know; only the schema says
-which strings these are.
+In JSON, bytes are strings in base64, and special numbers are strings, too; only the schema
+identifies them.
 """
 
 import struct
@@ -14,14 +14,14 @@ import msgspec
 from headrace.connector.serde.avro_types import NAMED, AvroType, definitions
 from headrace.plugins import Document
 
-Convert = Callable[[Any], Any]  # Any: what JSON has, and what Avro gives.
+Convert = Callable[[Any], Any]  # Any: the JSON value and the Avro value.
 
 _NO_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
 _FLOAT: Final = struct.Struct("<f")
 
 
 def document_reader_of(schema: Document) -> Callable[[bytes], Document]:
-    """Return what reads a message of *schema*; it raises ValueError for one that does not fit."""
+    """Return a reader of messages of *schema*; it raises ValueError for a mismatch."""
     convert = _Conversion(schema).of(schema)
 
     def read(content: bytes) -> Document:
@@ -32,14 +32,14 @@ def document_reader_of(schema: Document) -> Callable[[bytes], Document]:
 
 
 class _Conversion:
-    """Conversions of the types of one schema, which may name one another."""
+    """Conversions of the types of one schema, which may refer to one another."""
 
     def __init__(self, schema: Document) -> None:
         self._known = definitions(schema)
         self._made: dict[str, Convert] = {}
 
     def of(self, kind: AvroType) -> Convert:
-        """Return what converts a value of a type."""
+        """Return the converter for values of a type."""
         if isinstance(kind, list):
             return self._union(kind)
         if isinstance(kind, str):
@@ -79,7 +79,7 @@ class _Conversion:
 
     def _union(self, kinds: list[AvroType]) -> Convert:
         branches = [self.of(kind) for kind in kinds if kind != "null"]
-        if len(branches) != 1:  # Schemas of others: JSON does not say which of them a value has.
+        if len(branches) != 1:  # A foreign schema: JSON does not identify the branch of a value.
             return lambda value: value
         (only,) = branches
         return lambda value: None if value is None else only(value)
@@ -111,7 +111,7 @@ def _double(value: Any) -> float:  # noqa: ANN401 (JSON)
 
 
 def _float(value: Any) -> float:  # noqa: ANN401 (JSON)
-    """Return the number of 32 bits that JSON has in as few digits as name it."""
+    """Return the 32-bit number that JSON writes with as few digits as possible."""
     (found,) = _FLOAT.unpack(_FLOAT.pack(_double(value)))
     return float(found)
 

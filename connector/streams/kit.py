@@ -1,4 +1,4 @@
-"""Faust apps that read what a job writes, with what its sink's options say of it."""
+"""Faust apps that read the output of a job, configured from its sink's options."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
@@ -25,23 +25,23 @@ class Consumer:
     """The topics of a job, for Faust apps. For one process and its event loop."""
 
     def __init__(self, reader: ChangeReader, *, wait_seconds_max: float = WAIT_SECONDS_MAX) -> None:
-        """Read what *reader* is made for.
+        """Read the changes of *reader*.
 
-        A schema is published in the background, so a message can come before it: a stream waits
-        for it, and for a schema store or claim store that does not answer, *wait_seconds_max*.
+        A schema is published in the background, so a message can arrive earlier: a stream waits up
+        to *wait_seconds_max* for it, and for a schema store or claim store that does not answer.
         """
         self._reader = reader
         self._wait_seconds_max = wait_seconds_max
-        self._reached: dict[TP, int] = {}  # The offset behind what was processed.
+        self._reached: dict[TP, int] = {}  # The offset after the last processed message.
         self._streams: WeakSet[Stream[Any]] = WeakSet()
 
     def app(self, name: str, **settings: Any) -> faust.App:  # noqa: ANN401 (Faust's settings)
-        """Return an app with the brokers and credentials of the sink; *name* is its group.
+        """Return an app with the sink's brokers and credentials; *name* is its group.
 
-        *settings* are Faust's. Its web server listens on loopback unless they say otherwise.
+        *settings* are Faust's. By default its web server listens on loopback.
 
         Raises:
-            ConfigError: Faust has no equal for an option of the connection.
+            ConfigError: Faust has no equivalent of an option of the connection.
 
         """
         return app_beside(self._reader.sink, name, **settings)
@@ -70,7 +70,7 @@ class Consumer:
         return app.topic(*names, **RAW)
 
     def partitions(self, table: str) -> int:
-        """Return how many partitions a table's topic has: Faust's tables beside it need as many.
+        """Return the partitions of a table's topic: Faust's tables need the same number.
 
         Raises:
             TopicMissingError: it does not exist.
@@ -80,7 +80,7 @@ class Consumer:
         return len(self._reader.sink.parts([table]))
 
     def table_beside(self, app: faust.App, name: str, *tables: str) -> MutableMapping[bytes, bytes]:
-        """Return a table of *app* for bytes, with a partition for each of the topics' of *tables*.
+        """Return a table of *app* for bytes, with as many partitions as the topics of *tables*.
 
         Raises:
             ConfigError: the topics have different numbers of partitions.
@@ -98,9 +98,9 @@ class Consumer:
     async def changes(self, stream: Stream[Any]) -> AsyncIterator[Change]:
         """Yield the changes of an agent's *stream*; large values are whole.
 
-        A message is acknowledged when the next change is asked for, and a value in parts when it
-        was processed: if the process ends before that, the next one reads it again. A message
-        that cannot be read ends the app; so nothing is left out.
+        A message is acknowledged when the next change is requested, and a value in parts when it
+        was processed: if the process ends earlier, the next one reads it again. A message that
+        cannot be read ends the app, so that nothing is left out.
         """
         acking = stream.noack()
         self._streams.add(stream)
@@ -119,7 +119,7 @@ class Consumer:
                 held.setdefault(place, {}).setdefault(chunk_id, []).append(event)
             if change is not None or chunk_id is None:
                 await acking.ack(event)
-            if place in held:  # Parts of whole values, and of those that were given up.
+            if place in held:  # Parts of whole values, and of abandoned ones.
                 waiting = self._reader.waiting(*place)
                 for done in [each for each in held[place] if each not in waiting]:
                     for part in held[place].pop(done):
@@ -127,14 +127,14 @@ class Consumer:
             self._reached[TP(*place)] = message.offset + 1
 
     async def behind(self, app: faust.App, ends: Mapping[TP, int]) -> Sequence[str]:
-        """Return the partitions of which this process has not processed all before their *ends*.
+        """Return the partitions that this process has not processed up to their *ends*.
 
-        Those that another process has are among them.
+        Partitions of other processes are included.
         """
         if not any(self._is_behind(app, tp, end) for tp, end in ends.items()):
             return ()
-        # A transaction ends with a mark, which no stream gets. So what was fetched counts, if
-        # nothing of it waits to be processed, and nothing was for a while.
+        # A transaction ends with a mark, which streams do not receive. So what was fetched counts
+        # if none of it waits to be processed, and nothing arrived for a while.
         before = dict(self._reached)
         await asyncio.sleep(_SETTLE_SECONDS)
         # Faust counts a message as unacknowledged when a stream takes it from its queue.
@@ -157,7 +157,7 @@ class Consumer:
         return tp not in app.consumer.assignment() or self._reached.get(tp, 0) < end
 
     async def _read(self, event: EventT[Any]) -> Change | None:
-        """Read a message, in as many attempts as there is time for."""
+        """Read a message, with as many attempts as the time allows."""
         given = event.message
         message = self._reader.joined(
             *(given.topic, given.partition, given.key, given.value, given.headers),
@@ -178,8 +178,8 @@ class Consumer:
 
 
 async def end(app: AppT, error: HeadraceError) -> NoReturn:
-    """End *app* with an error that its agent met, so that nothing is left out."""
+    """End *app* with the error of its agent, so that nothing is left out."""
     await app.crash(error)
-    # The app cancels this when it stops. An error would restart the agent behind it.
+    # The app cancels this when it stops. An error would restart the agent after it.
     await asyncio.Event().wait()
     raise error

@@ -1,7 +1,7 @@
-"""The newest row of each key of a topic, as SELECT would show it, in any mapping of bytes.
+"""The newest row of each key of a topic, as SELECT would show it, in a mapping of bytes.
 
-The messages are in the envelope `cep44`, in Avro, keyed by the partition key, so that all that is
-about a partition is in one partition of the topic.
+The messages are in the envelope `cep44`, in Avro, keyed by the partition key, so that each
+partition of a table is in one partition of the topic.
 """
 
 import time
@@ -28,17 +28,17 @@ _KEY_PARTS: Final = 3  # Of a row: table, partition, clustering. Of a schema: ta
 class LatestRows:
     """Rows in *table*, which may be any mapping of bytes to bytes; for one thread.
 
-    It keeps the schemas, too, so that what was kept can be shown before another message comes.
+    It also keeps the schemas, so that kept rows can be shown before another message arrives.
     """
 
     def __init__(self, table: MutableMapping[bytes, bytes]) -> None:
-        """Fold into what *table* has already."""
+        """Fold into the existing content of *table*."""
         self._table = table
         self._views: dict[str, TableView] = {}
         self._kept: dict[tuple[str, int], RecordSchema] = {}
 
     def take(self, document: Document, schema: RecordSchema, partition: int = 0) -> None:
-        """Fold one change with this *schema*, which came in a *partition* of the topic."""
+        """Fold one change with this *schema*, from a *partition* of the topic."""
         place = schema.table, partition
         if self._kept.get(place) is not schema:
             self._keep(schema, partition)
@@ -54,7 +54,7 @@ class LatestRows:
             return
         now_s = int(time.time()) if now_s is None else now_s
         shown = set()
-        alone: list[tuple[bytes, list[Any], Any]] = []  # Partitions, of which some have no rows.
+        alone: list[tuple[bytes, list[Any], Any]] = []  # Partitions, some of which have no rows.
         for packed, content in list(self._table.items()):
             parts = _UNPACK.decode(packed)
             if parts[0] != table or len(parts) != _KEY_PARTS:
@@ -77,7 +77,7 @@ class LatestRows:
                 yield readable(view, row)
 
     def _keep(self, schema: RecordSchema, partition: int) -> None:
-        """Keep a schema with the rows of its partition, which another process may get."""
+        """Keep a schema with the rows of its partition, which may move to another process."""
         self._views[schema.table] = TableView(schema)
         content = _PACK.encode([schema.text, schema.schema_id, schema.value])
         key = _PACK.encode([schema.table, partition])
@@ -85,7 +85,7 @@ class LatestRows:
             self._table[key] = content
 
     def _kept_view(self, table: str) -> TableView | None:
-        """Return the view of a table of which no message came since the start."""
+        """Return the view of a table that had no message after the start."""
         for packed, content in list(self._table.items()):
             parts = _UNPACK.decode(packed)
             if parts[0] == table and len(parts) != _KEY_PARTS:

@@ -1,8 +1,9 @@
-"""Counts what messages say, each thing once, by group; a message that is taken again is not more.
+"""Counts the contents of messages, each thing once, by group; repeats do not count.
 
-Two mappings of bytes have what was counted, so that any store can keep it: `names` has an entry for
-each thing, with the place of its first message, `sums` one for each group and partition. Either may
-be behind the other after a crash: what is missing is made good when the messages come again.
+The counts are in two mappings of bytes, so that any store can keep them: `names` has an entry for
+each thing, with the place of its first message, `sums` has one for each group and partition. After
+a crash, either may be older than the other: the difference is corrected when the messages are read
+again.
 """
 
 import struct
@@ -22,7 +23,7 @@ Group = tuple[str | int, ...]
 
 
 class Place(NamedTuple):
-    """Where a message is."""
+    """The place of a message."""
 
     topic: str
     partition: int
@@ -30,9 +31,9 @@ class Place(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The number of different things, the sum of their hashes, and how many messages repeat one.
+    """The number of different things, the sum of their hashes, and the number of repeats.
 
-    The sum has no order: it is the same for the same things, however they came.
+    The sum does not depend on order: it is the same for the same things.
     """
 
     number: int = 0
@@ -40,7 +41,7 @@ class Counted(NamedTuple):
     repeated: int = 0
 
     def plus(self, other: "Counted") -> "Counted":
-        """Return both together, which have nothing in common."""
+        """Return the total of two counts that have nothing in common."""
         number, hashes, repeated = other
         return Counted(
             self.number + number, (self.hashes + hashes) & _MASK, self.repeated + repeated
@@ -48,7 +49,7 @@ class Counted(NamedTuple):
 
 
 class _Sum(NamedTuple):
-    """What is kept of a group and a partition; messages up to offset `last` are in it."""
+    """The count of a group and a partition; it includes messages up to offset `last`."""
 
     number: int = 0
     hashes: int = 0
@@ -65,14 +66,15 @@ class Tally:
     def __init__(
         self, names: MutableMapping[bytes, bytes], sums: MutableMapping[bytes, bytes]
     ) -> None:
-        """Continue with what they have."""
+        """Continue from their content."""
         self._names = names
         self._sums = sums
 
     def take(self, group: Group, name: bytes, place: Place, hashed: int = 0) -> bool:
-        """Count the thing with a *name* that a message has; return whether it counted.
+        """Count the thing with this *name* in a message; return whether it was new.
 
-        Messages of a partition come in order. A thing counts in the group of its first message.
+        The messages of a partition must be given in order. A thing counts in the group of its first
+        message.
         """
         key = _PACK.encode((*group, place.topic, place.partition))
         kept = self._sums.get(key)
@@ -84,13 +86,13 @@ class Tally:
             added = Counted(1, hashed) if is_first else Counted(repeated=1)
             whole = Counted(*found[:3]).plus(added)
             self._sums[key] = _PACK.encode(_Sum(*whole, place.offset))
-        # After the sum, so that no name is known that is in no sum.
+        # After the sum, so that each known name is in a sum.
         if is_first:
             self._names[name] = here
         return is_new and is_first
 
     def groups(self) -> Mapping[Group, Counted]:
-        """Return what was counted in each group."""
+        """Return the counts of each group."""
         found: dict[Group, Counted] = defaultdict(Counted)
         for key, content in list(self._sums.items()):
             *group, _, _ = _UNPACK.decode(key)

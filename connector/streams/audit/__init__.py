@@ -1,1 +1,1 @@
-"""An audit of a job's topics: what they have, beside what the books say was delivered."""
+"""An audit of a job's topics: their content compared with the books of the job."""

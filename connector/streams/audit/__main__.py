@@ -1,4 +1,4 @@
-"""The command of an audit: an app, or one comparison at the ends of the topics.
+"""The command of an audit: an app, or one comparison when the topics end.
 
 python -m headrace.connector.streams.audit job.yaml              # an app, with a page at `/audit/`
 python -m headrace.connector.streams.audit job.yaml --until-end  # once; 4 if something differs
@@ -19,14 +19,14 @@ from headrace.connector.streams.audit.comparing import Audit, audited, delivered
 from headrace.connector.streams.kit import Consumer
 from headrace.plugins import ConfigError, Problem
 
-DIFFERS_STATUS: Final = 4  # As that of `headrace verify`.
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")  # In the name of a topic.
+DIFFERS_STATUS: Final = 4  # The same as for `headrace verify`.
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")  # Must not occur in the name of a topic.
 
 
 def audit_parser() -> argparse.ArgumentParser:
     """Return the parser of this module's arguments."""
     parser = changes_parser("audit", "Compare the topics of a job with its books.", "audit")
-    parser.set_defaults(name=None)  # Two audits with one name would add up.
+    parser.set_defaults(name=None)  # Two audits with one name would be added up.
     parser.add_argument("--job-name", help="with --state: the name of the job")
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help="the time between two comparisons"
@@ -48,7 +48,7 @@ def audit_parser() -> argparse.ArgumentParser:
 
 @reported
 def main(arguments: Sequence[str]) -> int:
-    """Audit until it is asked to stop, or once."""
+    """Audit until the process is asked to stop, or once."""
     given = audit_parser().parse_args(arguments)
     books = _books_of(given)
     reader = reader_of(given)

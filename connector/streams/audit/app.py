@@ -1,4 +1,4 @@
-"""The Faust app of an audit: counts what comes, compares again and again, shows it at `/audit/`."""
+"""The Faust app of an audit: counts messages, compares periodically, shows `/audit/`."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ SECONDS: Final = 30.0
 
 
 class Auditor:
-    """The audit that an app repeats; `last` is the newest one, None before the first."""
+    """The audit that an app repeats; `last` is the newest result, None before the first."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Auditor:
         read_books: Callable[[], Books],
         tables: Sequence[str],
     ) -> None:
-        """Compare what an app *counted* of the topics of *consumer*. Raises as `audit`."""
+        """Compare changes *counted* by an app from the topics of *consumer*. Raises as `audit`."""
         self.last: Audit | None = None
         self._tables = tables
         topics = {consumer.topic_of(table): consumer.partitions(table) for table in tables}
@@ -36,21 +36,21 @@ class Auditor:
         self._consumer = consumer
         self._counted = counted
         self._read_books = read_books
-        self._books: Books | None = None  # Of the comparison before.
+        self._books: Books | None = None  # Those of the previous comparison.
         self._log = structlog.stdlib.get_logger()
 
     async def compare(self, app: faust.App) -> Audit:
-        """Compare what was counted with the books; warn of what differs.
+        """Compare the counted changes with the books; warn of differences.
 
         Raises:
             HeadraceError: the books cannot be read.
 
         """
         books = await asyncio.to_thread(self._read_books)
-        # After the books: what they have is before these ends.
+        # After the books, so that all they contain precedes these ends.
         ends = dict(await app.consumer.highwaters(*self._places))
         unread = await self._consumer.behind(app, ends)
-        # What is delivered comes into the books later. So they are to be the same for a while.
+        # Deliveries are booked later. So the books must stay the same for a while.
         is_moving = books != self._books
         self._books = books
         audit = Audit.of(self._counted, books, self._tables, is_moving=is_moving, unread=unread)
@@ -76,10 +76,10 @@ def audit(
     *tables: str,
     seconds: float = SECONDS,
 ) -> Auditor:
-    """Have *app* count the changes of *tables*, and compare them with the books again and again.
+    """Make *app* count the changes of *tables* and periodically compare with the books.
 
-    It keeps what it counted in its tables, so that a message counts also when its topic does not
-    have it any more. Only an app of one process can compare: it has all partitions.
+    The app's tables keep what was counted, so a message still counts after its topic has removed
+    it. Only an app of one process can compare, because it has all partitions.
 
     Raises:
         ConfigError: the topics of the tables have different numbers of partitions.

@@ -1,4 +1,4 @@
-"""The books of a job, for consumers: how many changes of each table it committed as delivered."""
+"""The books of a job, for consumers: the committed numbers of changes of each table."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -15,9 +15,9 @@ from headrace.plugins.records.codecs import CONTROL_TABLE
 
 
 class JobBooks(msgspec.Struct, frozen=True):
-    """The committed books of the job with a name, in the state at a place.
+    """The committed books of the named job, in a given state.
 
-    The place is a state file, or a file that names a store; any number of threads may read.
+    The state is a state file, or a file that names a store; any number of threads may read.
     """
 
     state: Path
@@ -25,14 +25,14 @@ class JobBooks(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_job(cls, path: str | Path) -> Self:
-        """Return the books of the job of a job file. Raises ConfigError."""
+        """Return the books of a job file's job. Raises ConfigError."""
         return cls(*state_of(Path(path)))
 
     def read(self) -> Mapping[str, TableCounts]:
-        """Return what became of the changes of each table, of all plans, as of the last commits.
+        """Return the counts of each table, for all plans, at the last commits.
 
         Raises:
-            StateFileError: there is no state, or it has nothing of the job.
+            StateFileError: there is no state, or it does not have the job.
             StoreUnavailableError: the store does not answer.
 
         """

@@ -1,4 +1,4 @@
-"""What was counted of a job's topics beside what its books say: the result of an audit."""
+"""The result of an audit: a job's topics compared with its books."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,12 +17,12 @@ Json = Mapping[str, Any]  # Any: JSON.
 
 
 class Audit(msgspec.Struct, frozen=True):
-    """An audit of some tables: *tables* beside the books, *windows* for themselves.
+    """An audit of some tables: *tables* compared with the books, *windows* without books.
 
-    `is_moving`: the job delivered meanwhile, so what the books do not have yet does not differ.
+    `is_moving`: the job was delivering, so what is not yet booked does not differ.
     `unread` are partitions that were not read to their ends, so nothing is known to be missing.
-    `unreadable` is the number of messages that this job cannot have sent, `reason` says of
-    the first of them why.
+    `unreadable` is the number of messages that this job cannot have sent; `reason` explains the
+    first of them.
     """
 
     tables: Mapping[str, TableContent]
@@ -40,7 +40,7 @@ class Audit(msgspec.Struct, frozen=True):
         tables: Sequence[str],
         **facts: Any,  # noqa: ANN401 (fields of this class)
     ) -> "Audit":
-        """Compare what was *counted* of *tables* with *books* from before the ends of topics."""
+        """Compare *counted* changes of *tables* with *books* read before the topics' ends."""
         windows = {w: each for w, each in counted.windows().items() if w.table in tables}
         found = counted.tables()
         beside = {}
@@ -51,7 +51,7 @@ class Audit(msgspec.Struct, frozen=True):
         return cls(beside, windows, **facts)
 
     def differences(self) -> Sequence[str]:
-        """Return in words what differs from the books."""
+        """Return the differences from the books, in words."""
         if self.unread:
             return ()
         lines = []
@@ -65,7 +65,7 @@ class Audit(msgspec.Struct, frozen=True):
         return lines
 
     def json(self) -> Json:
-        """Return it as JSON; hashes are hex digits."""
+        """Return the audit as JSON; hashes are hex digits."""
         return {
             "tables": {table: _figures(content) for table, content in self.tables.items()},
             "windows": [
@@ -84,7 +84,7 @@ class Audit(msgspec.Struct, frozen=True):
         }
 
     def text(self) -> str:
-        """Return a line for each table, and one for what was not read."""
+        """Return a line for each table, and one about unread partitions."""
         lines = []
         for table, content in self.tables.items():
             figures = (f"{number} {name}" for name, number in _figures(content).items())
@@ -97,12 +97,12 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 def audited(reader: ChangeReader, read_books: Callable[[], Books], *tables: str) -> Audit:
-    """Read the topics of *tables* from their beginnings to their ends, and compare. Blocks.
+    """Read the topics of *tables* from begin to end, and compare. Blocks.
 
-    Without *tables*, those of which changes were delivered. Memory grows with the changes.
+    Without *tables*, those with delivered changes. Memory grows with the changes.
 
     Raises:
-        UnnamedChangeError: messages do not say which changes they are.
+        UnnamedChangeError: messages do not identify their changes.
         HeadraceError: the books, a topic, a schema store or a claim store cannot be read.
 
     """
@@ -141,12 +141,12 @@ def _figures(content: TableContent) -> Mapping[str, int]:
 
 
 def delivered(books: Books) -> Sequence[str]:
-    """Return the tables of which changes were delivered: others may have no topic."""
+    """Return the tables with delivered changes: others may not have a topic."""
     return [table for table, counts in books.items() if counts.delivered]
 
 
 def differing(one: Json, other: Json) -> Sequence[str]:
-    """Return in words the windows in which two audits, as JSON, have other changes."""
+    """Return in words the windows whose changes differ between two audits, as JSON."""
     first, second = (
         {(w["table"], w["bucket"], w["begin_us"]): w for w in audit["windows"]}
         for audit in (one, other)

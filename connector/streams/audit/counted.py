@@ -16,13 +16,13 @@ WINDOW_US: Final = 3_600_000_000
 
 
 class UnnamedChangeError(BadRecordError):
-    """A message does not say which change it is, so repeats cannot be recognised."""
+    """A message does not identify its change, so repeats cannot be recognised."""
 
     code = "unnamed_change"
 
 
 class Window(NamedTuple):
-    """A table, a bucket of keys, and the write time with which the window begins, µs."""
+    """A table, a bucket of keys, and the first write time of the window, in µs."""
 
     table: str
     bucket: int
@@ -40,22 +40,22 @@ class CountedChanges:
         buckets: int = BUCKETS,
         window_us: int = WINDOW_US,
     ) -> None:
-        """Continue with what they have, which was counted with the same *buckets* and windows."""
+        """Continue from their content, which was counted with the same *buckets* and windows."""
         self._tally = Tally(names, sums)
         self._buckets = buckets
         self._window_us = window_us
 
     def take(self, change: Change) -> None:
-        """Count the change of a message, whose offset is known; leave out those of replays.
+        """Count the change of a message with a known offset; leave out those of replays.
 
-        Messages of a partition come in order.
+        The messages of a partition must be given in order.
 
         Raises:
-            UnnamedChangeError: it does not say which change it is.
+            UnnamedChangeError: the message does not identify its change.
 
         """
         message = change.message
-        if RUN_HEADER in message.headers:  # As `verify`: the books do not have it.
+        if RUN_HEADER in message.headers:  # As for `verify`: the books do not have it.
             return
         if change.mutation is None or change.index is None or message.offset < 0:
             raise UnnamedChangeError(
@@ -72,12 +72,12 @@ class CountedChanges:
         self._tally.take(Window(change.table, bucket, begin_us), name, place, hash_of(name))
 
     def windows(self) -> Mapping[Window, Counted]:
-        """Return what was counted in each window."""
+        """Return the counted changes of each window."""
         groups = self._tally.groups()
         return {Window(*group): groups[group] for group in sorted(groups)}  # type: ignore[arg-type]  # As `take` made them.
 
     def tables(self) -> Mapping[str, Counted]:
-        """Return what was counted of each table."""
+        """Return the counted changes of each table."""
         found: dict[str, Counted] = defaultdict(Counted)
         for window, counted in self.windows().items():
             found[window.table] = found[window.table].plus(counted)

@@ -1,1 +1,1 @@
-"""The dead letters of a job, from their topic: typed records, and an app that watches them."""
+"""The dead letters of a job, from their topic: typed records, and an app to watch them."""

@@ -1,4 +1,4 @@
-"""The command that watches dead letters.
+"""The command to watch dead letters.
 
 python -m headrace.connector.streams.dead_letters job.yaml    # with a page at `/dead-letters/`
 """
@@ -27,7 +27,7 @@ def watch_parser() -> argparse.ArgumentParser:
 
 @reported
 def main(arguments: Sequence[str]) -> int:
-    """Watch until it is asked to stop, or there are too many."""
+    """Watch until the process is asked to stop, or there are too many."""
     given = watch_parser().parse_args(arguments)
     options = dict(options_of(given))
     if given.job is None and given.topic is not None:

@@ -1,4 +1,4 @@
-"""Watches the topic of dead letters: how many, of which table, with which code, when."""
+"""Watches the topic of dead letters: counts by table, code and time."""
 
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
@@ -26,14 +26,14 @@ _FACTS: Final = (
 
 
 class TooManyDeadLettersError(FatalError):
-    """More records were dead-lettered within a window than the user allows."""
+    """More records were dead-lettered in a window than the user allows."""
 
     code = "too_many_dead_letters"
     exit_status = EXCEEDED_STATUS
 
 
 class DeadLetterWindow(NamedTuple):
-    """A code, a table, and the second since 1970 with which the window begins."""
+    """A code, a table, and the second since 1970 at which the window begins."""
 
     code: str
     table: str
@@ -51,7 +51,7 @@ class DeadLetterCounts:
         window_seconds: int = WINDOW_SECONDS,
         count_max: int | None = None,
     ) -> None:
-        """Continue with what they have; *count_max* is allowed in each window, all together."""
+        """Continue from their content; *count_max* is the limit of each window in total."""
         self._tally = Tally(names, sums)
         self._window_seconds = window_seconds
         self._count_max = count_max
@@ -60,17 +60,17 @@ class DeadLetterCounts:
         self.newest: deque[DeadLetter] = deque(maxlen=SHOWN_MAX)
 
     def take(self, letter: DeadLetter) -> bool:
-        """Count a dead letter; return whether it counted. Warn of the first of each window.
+        """Count a dead letter; return whether it is new. Warn of the first of each window.
 
         Raises:
-            TooManyDeadLettersError: its window has more than are allowed.
+            TooManyDeadLettersError: its window has more than allowed.
 
         """
         lost_s = (letter.lost_ms or 0) // 1_000
         begin_s = lost_s // self._window_seconds * self._window_seconds
         window = DeadLetterWindow(letter.code, letter.table, begin_s)
         place = Place(letter.topic, letter.partition, letter.offset)
-        if self._known is None:  # Not before: an app reads its tables when it starts.
+        if self._known is None:  # Not earlier: an app reads its tables when it starts.
             self._known = Counter(self.windows())
         if not self._tally.take(window, letter.name, place):
             return False
@@ -89,7 +89,7 @@ class DeadLetterCounts:
         return True
 
     def _check(self, topic: str, begin_s: int) -> None:
-        """Check what a window has now, of all codes and tables."""
+        """Check the current count of a window, over all codes and tables."""
         if self._known is None or self._count_max is None:
             return
         count = sum(found for each, found in self._known.items() if each.begin_s == begin_s)
@@ -101,7 +101,7 @@ class DeadLetterCounts:
             )
 
     def windows(self) -> Mapping[DeadLetterWindow, int]:
-        """Return how many there were in each window."""
+        """Return the number of each window."""
         groups = self._tally.groups()
         return {
             DeadLetterWindow(*group): groups[group].number  # type: ignore[arg-type]  # As `take` made them.
@@ -109,7 +109,7 @@ class DeadLetterCounts:
         }
 
     def json(self) -> Mapping[str, Any]:  # Any: JSON.
-        """Return the numbers, and the newest without contents, as JSON."""
+        """Return the counts, and the newest dead letters without content, as JSON."""
         return {
             "windows": [{**w._asdict(), "count": n} for w, n in self.windows().items() if n],
             "newest": [{name: getattr(letter, name) for name in _FACTS} for letter in self.newest],
@@ -117,7 +117,7 @@ class DeadLetterCounts:
 
 
 async def dead_letters(stream: Stream[Any]) -> AsyncIterator[DeadLetter]:
-    """Yield the dead letters of an agent's *stream*, which Faust acknowledges afterwards."""
+    """Yield the dead letters of an agent's *stream*; Faust acknowledges them afterwards."""
     async for event in stream.events():
         message = event.message
         yield DeadLetter.of(
@@ -134,7 +134,7 @@ def watch(
     count_max: int | None = None,
     seen: Callable[[DeadLetter], None] | None = None,
 ) -> DeadLetterCounts:
-    """Have *app* count the dead letters in the topic of *sink*, and show them; return the counts.
+    """Make *app* count and show the dead letters in the topic of *sink*; return the counts.
 
     *seen* is called with each, on the event loop. If there are more than *count_max* in a window,
     the app ends.

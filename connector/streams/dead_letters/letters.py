@@ -1,4 +1,4 @@
-"""The dead letters of a job as they are in their topic: a typed record for each message."""
+"""The dead letters of a job in their topic: a typed record for each message."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from headrace.plugins.records.codecs import CONNECT_ERRORS, OWN_ERRORS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record that a job could not deliver, and why; strings are empty where no header says it.
+    """A record that a job could not deliver, and why; strings without a header are empty.
 
-    `number` is that of `headrace dlq`; `kind` is `dead_letter`, or `quarantined`: not made into a
-    record. `lost_ms` is when, since 1970. `value_bytes` is the size of the value if the topic
-    refused it, so that only `headrace dlq` has it; `destination` is then where it was to go.
-    `headers` are those of the record itself.
+    `number` is the same as for `headrace dlq`; `kind` is `dead_letter` or `quarantined`: not made
+    into a record. `lost_ms` is the time, since 1970. `value_bytes` is the size of a value that the
+    topic refused, so that only `headrace dlq` has it; `destination` is then its target. `headers`
+    are those of the record itself.
     """
 
     topic: str
@@ -52,7 +52,7 @@ class DeadLetter:
         *,
         offset: int = -1,
     ) -> Self:
-        """Return the dead letter that a message is; any message of the topic is one."""
+        """Return the dead letter of a message; every message of the topic is one."""
         given = headers_of(headers)
         found = {name: _text(given, (OWN_ERRORS, CONNECT_ERRORS), name) for name in _NAMES}
         own = {
@@ -85,7 +85,7 @@ class DeadLetter:
 
     @property
     def name(self) -> bytes:
-        """What is the same in all messages of this dead letter, and in those of no other one."""
+        """An identifier that all messages of this dead letter have, and no others."""
         if self.number is None:  # Without these headers each message counts.
             return f"{self.topic}/{self.partition}/{self.offset}".encode()
         return f"{self.job}/{self.number}/{self.lost_ms}".encode()
@@ -108,7 +108,7 @@ def _number(text: str) -> int | None:
 
 
 def dead_letter_sink(options: Mapping[str, Any]) -> Sink:
-    """Return a sink whose topic is that of the dead letters of the sink with these *options*.
+    """Return a sink whose topic contains the dead letters of a sink with these *options*.
 
     Raises:
         ConfigError: they do not name that topic.
