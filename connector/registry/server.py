@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import structlog
 from aiohttp import web
 
@@ -366,13 +367,8 @@ def _described(found: Registered) -> dict[str, Json]:
 
 
 def _references(found: Registered) -> dict[str, Json]:
-    if not found.references:
-        return {}
-    return {
-        "references": [
-            {"name": r.name, "subject": r.subject, "version": r.version} for r in found.references
-        ]
-    }
+    listed = [msgspec.structs.asdict(each) for each in found.references]
+    return {"references": listed} if listed else {}
 
 
 async def serve_on(listening: socket.socket, state: Path, wait: Callable[[], object]) -> None:

@@ -64,6 +64,13 @@ class Reference(msgspec.Struct, frozen=True):
     version: int
 
 
+# What a subject is said not to have, by the name of a setting.
+_UNSET: Final = {
+    "level": (Code.LEVEL_UNSET, "compatibility configured"),
+    "mode": (Code.MODE_UNSET, "mode"),
+}
+
+
 class Registered(msgspec.Struct, frozen=True):
     """A version of a subject."""
 
@@ -309,11 +316,7 @@ class RegistryStore:
             RegistryError: *own*, and the subject has no level.
 
         """
-        found = self._setting(subject, "level", own=own and subject != _GLOBAL)
-        if found is None and own and subject != _GLOBAL:
-            message = f"Subject '{subject}' does not have subject-level compatibility configured"
-            raise RegistryError(Code.LEVEL_UNSET, message)
-        return found or DEFAULT_LEVEL
+        return self._setting(subject, "level", own=own) or DEFAULT_LEVEL
 
     def set_level(self, level: str, subject: str = _GLOBAL) -> None:
         """Set a level. Raises RegistryError."""
@@ -331,13 +334,8 @@ class RegistryStore:
         return level
 
     def mode(self, subject: str = _GLOBAL, *, own: bool = False) -> str:
-        """Return a subject's mode or, unless *own*, its default."""
-        found = self._setting(subject, "mode", own=own and subject != _GLOBAL)
-        if found is None and own and subject != _GLOBAL:
-            raise RegistryError(
-                Code.MODE_UNSET, f"Subject '{subject}' does not have subject-level mode"
-            )
-        return found or MODES[0]
+        """Return a subject's mode, or the one that counts for it unless *own*; as `level`."""
+        return self._setting(subject, "mode", own=own) or MODES[0]
 
     def set_mode(self, mode: str, subject: str = _GLOBAL, *, force: bool = False) -> None:
         """Set a mode.
@@ -472,11 +470,14 @@ class RegistryStore:
             )
 
     def _setting(self, subject: str, name: str, *, own: bool) -> str | None:
+        query = "SELECT value FROM settings WHERE subject = ? AND name = ?"
         for place in (subject,) if own else (subject, _GLOBAL):
-            query = "SELECT value FROM settings WHERE subject = ? AND name = ?"
             row = self._row(query, place, name)
             if row is not None:
                 return str(row[0])
+        if own and subject != _GLOBAL:
+            code, what = _UNSET[name]
+            raise RegistryError(code, f"Subject '{subject}' does not have subject-level {what}")
         return None
 
     def _set(self, subject: str, name: str, value: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Final, Self
 
 import msgspec
@@ -57,16 +58,7 @@ class TableCounts(msgspec.Struct, frozen=True):
 
     def __add__(self, other: "TableCounts") -> "TableCounts":
         """Add field by field."""
-        return TableCounts(
-            self.cut + other.cut,
-            self.delivered + other.delivered,
-            self.filtered + other.filtered,
-            self.dead_lettered + other.dead_lettered,
-            self.quarantined + other.quarantined,
-            self.window + other.window,
-            self.zombie + other.zombie,
-            self.resend + other.resend,
-        )
+        return TableCounts(*map(add, self.numbers, other.numbers))
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int, int, int, int]:

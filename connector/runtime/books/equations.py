@@ -71,13 +71,9 @@ def differences(split: SplitBooks) -> Sequence[str]:
                 )
                 lines.append(_equation(title(group, part), left, right))
     for table, c in sorted(split.counters.items()):
-        fates = {
-            "delivered": c.delivered,
-            "filtered": c.filtered,
-            "dead_lettered": c.dead_lettered,
-            "quarantined": c.quarantined,
-        }
-        lines.append(_equation(f"changes of {table or 'unknown tables'}", {"cut": c.cut}, fates))
+        fates = dict(c.fates)
+        cut = {"cut": fates.pop("cut")}
+        lines.append(_equation(f"changes of {table or 'unknown tables'}", cut, fates))
     place = f"split {split.split}: " if split.split else ""
     return [place + line for line in (*lines, *split.contradictions) if line]
 

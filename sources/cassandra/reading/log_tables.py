@@ -5,7 +5,7 @@ unknown table id, and after a gap. For one thread.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from headrace.sources.cassandra.mutation.values import BadValueError
 from headrace.sources.cassandra.reading.deliveries import Deliveries
 from headrace.sources.cassandra.schema.tables import SYSTEM_KEYSPACES, Schema, TableSchema
 from headrace.sources.cassandra.schema_versions.epochs import Epoch
+from headrace.sources.cassandra.schema_versions.given_schema import GivenSchema
 from headrace.sources.cassandra.schema_versions.log_schema import LogSchema, Version
 from headrace.sources.cassandra.schema_versions.schema_rows import SchemaRows
 from headrace.sources.cassandra.state.cdc_state import Marker, StoredVersion
@@ -25,25 +26,13 @@ _OWN_KEYSPACES: Final = frozenset(name.encode() for name in SYSTEM_KEYSPACES)
 CHANGES_MAX: Final = 64  # Changes to one log's schema in one pass.
 
 
-class Given(Protocol):
-    """The source of a job's configured schema."""
-
-    @property
-    def rows(self) -> SchemaRows:
-        """The first version."""
-
-    def again(self) -> Schema | None:
-        """Read the schema again (may block); return None if that is not possible now."""
-
-    def after_gap(self) -> Schema | None:
-        """Read the schema again if it includes later changes, or return None."""
-
-
 class LogTables:
     """The tables of a log, with the `routes` of the next entry's epoch."""
 
-    def __init__(self, node: str, given: Given, deliveries: Deliveries, context: Context) -> None:
-        """Start from the configured schema."""
+    def __init__(
+        self, node: str, given: GivenSchema, deliveries: Deliveries, context: Context
+    ) -> None:
+        """Start with the configured schema."""
         self.changes = 0  # In the current pass.
         self._node = node
         self._given = given

@@ -9,12 +9,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from threading import local
-from typing import Final, Protocol
+from typing import Final
 
 import cramjam
 
 from headrace.plugins import EncodedPosition
-from headrace.sources.cassandra.agreement.rules import PIECE_WORDS
+from headrace.sources.cassandra.agreement.rules import PIECE_WORDS, Agreement
 from headrace.sources.cassandra.errors import StateError
 
 VERSION: Final = 1
@@ -129,19 +129,6 @@ class Chunk:
         return hash(self.rows)
 
 
-class Changing(Protocol):
-    """The records of a split."""
-
-    def has_changed(self) -> bool:
-        """Return whether they changed since they were last taken."""
-
-    def touch(self, first: int, parts: int) -> int:
-        """Mark one of *parts* as changed, from *first* on. Return the start of the next, or 0."""
-
-    def changed_pieces(self, words_max: int) -> list[bytes]:
-        """Return the changed rows, in pieces."""
-
-
 class RecordChunks:
     """The chunks that hold a split's records; loading applies them in order.
 
@@ -159,7 +146,7 @@ class RecordChunks:
         self.fresh_bytes = 0
         """The size of rows that were taken and, as far as known, are in no store yet."""
 
-    def take(self, records: Changing) -> tuple[Chunk, ...]:
+    def take(self, records: Agreement) -> tuple[Chunk, ...]:
         """Return the chunks that hold the current *records*."""
         if records.has_changed():
             if self.fresh_bytes > _FRESH_BYTES_MAX:  # Not earlier: much of it is never stored.

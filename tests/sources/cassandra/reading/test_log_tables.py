@@ -290,7 +290,7 @@ def tables_of(given: Asked, announcer: Announcer | None = None) -> LogTables:
     deliveries = Deliveries((), number)
     if announcer is not None:
         deliveries = Deliveries((), number, announce=announcer.tell)
-    return LogTables("n1", given, deliveries, context())
+    return LogTables("n1", given, deliveries, context())  # type: ignore[arg-type]  # A stand-in.
 
 
 def test_what_changed_in_segments_that_are_missing_is_asked() -> None:
