@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from headrace.connector.demo.child import COMMAND
+from headrace.connector.foundation.processes import COMMAND
 from helpers.jobs.children import SECONDS_MAX, until
 from helpers.settings.native_modules import ROOT
 

@@ -19,87 +19,37 @@ from headrace.plugins.config.arguments import CommandParser
 from headrace.plugins.discovery import load, names
 from headrace.plugins.errors import error_text, meant
 
+# By name: where its function is in this package, and what it does.
 COMMANDS: Final = {
-    "run": ("headrace.connector.commands.run:run_main", "run a job"),
-    "worker": (
-        "headrace.connector.commands.worker:worker_main",
-        "run all jobs of a state, and serve HTTP",
-    ),
-    "options": ("headrace.connector.commands.options:main", "list the options of jobs and plugins"),
-    "audit": (
-        "headrace.connector.commands.access.audit:main",
-        "show who changed which source or sink",
-    ),
-    "hash-password": (
-        "headrace.connector.commands.access.hash_password:main",
-        "hash a password for the file of users",
-    ),
-    "status": ("headrace.connector.commands.health.status:main", "show all jobs on one screen"),
-    "doctor": (
-        "headrace.connector.commands.health.doctor:main",
-        "find what is wrong with a job, and how to fix it",
-    ),
-    "verify": (
-        "headrace.connector.commands.verify:verify_main",
-        "check that no change of a job was lost",
-    ),
-    "gaps": (
-        "headrace.connector.commands.gaps:gaps_main",
-        "list parts of logs that were lost before they were read",
-    ),
-    "accept": ("headrace.connector.commands.gaps:accept_main", "continue a job after a gap"),
-    "forget": (
-        "headrace.connector.commands.forget:main",
-        "release segments that are kept for a removed job",
-    ),
-    "splits": (
-        "headrace.connector.commands.splits:main",
-        "list the splits of a job, their owners and their lag",
-    ),
-    "realtime": (
-        "headrace.connector.commands.realtime:main",
-        "turn the realtime mode of a job on or off",
-    ),
-    "waiting": (
-        "headrace.connector.commands.waiting:main",
-        "list mutations that wait for copies from other nodes",
-    ),
-    "dlq": ("headrace.connector.commands.dlq:main", "list dead letters, or send them again"),
-    "backfill": (
-        "headrace.connector.commands.bulk.spark_entry:backfill_main",
-        "send the rows that a table has now",
-    ),
+    "run": ("commands.run:run_main", "run a job"),
+    "worker": ("commands.worker:worker_main", "run all jobs, and serve HTTP"),
+    "options": ("commands.options:main", "what can be configured"),
+    "audit": ("commands.access.audit:main", "show who changed what"),
+    "hash-password": ("commands.access.hash_password:main", "for a file of users"),
+    "status": ("commands.health.status:main", "how all jobs are, on one screen"),
+    "doctor": ("commands.health.doctor:main", "what is wrong with a job, and the fix"),
+    "verify": ("commands.verify:verify_main", "check the books of a job"),
+    "gaps": ("commands.gaps:gaps_main", "what was lost unread"),
+    "accept": ("commands.gaps:accept_main", "continue without it"),
+    "forget": ("commands.forget:main", "let go what is kept for a job that is gone"),
+    "splits": ("commands.splits:main", "who owns the splits of a job"),
+    "realtime": ("commands.realtime:main", "read logs as they are written, or at each tick"),
+    "waiting": ("commands.waiting:main", "what waits for copies"),
+    "dlq": ("commands.dlq:main", "dead letters: show them, send them again"),
+    "backfill": ("commands.bulk.spark_entry:backfill_main", "send what a table holds now"),
     "seed": (
-        "headrace.connector.commands.bulk.spark_entry:seed_main",
-        "load the existing rows of a table into a history",
+        "commands.bulk.spark_entry:seed_main",
+        "read the rows that a history does not know yet",
     ),
-    "replay": (
-        "headrace.connector.commands.bulk.spark_entry:replay_main",
-        "read a part of the logs again",
-    ),
-    "reconcile": (
-        "headrace.connector.commands.bulk.spark_entry:reconcile_main",
-        "compare logs, topic and table",
-    ),
-    "shell": ("headrace.connector.commands.shell:main", "execute statements and CQL at a prompt"),
-    "exec": (
-        "headrace.connector.commands.exec:main",
-        "execute statements from the command line or a file",
-    ),
-    "registry": ("headrace.connector.registry.server:main", "run a schema registry"),
-    "new": ("headrace.connector.commands.authors.new:main", "create a plugin from a template"),
-    "plugins": (
-        "headrace.connector.commands.authors.listing:main",
-        "list the installed plugins",
-    ),
-    "quickstart": (
-        "headrace.connector.demo.quickstart.main:main",
-        "run a simulated cluster live, and make parts of it fail",
-    ),
-    "demo": (
-        "headrace.connector.demo.main:main",
-        "replay a recorded cluster, and check the result",
-    ),
+    "replay": ("commands.bulk.spark_entry:replay_main", "derive records again, in bulk"),
+    "reconcile": ("commands.bulk.spark_entry:reconcile_main", "compare the logs with the topic"),
+    "shell": ("commands.shell:main", "statements, CQL and help at a prompt"),
+    "exec": ("commands.exec:main", "execute statements"),
+    "registry": ("registry.server:main", "serve schemas to consumers"),
+    "new": ("commands.authors.new:main", "write a package with a plugin"),
+    "plugins": ("commands.authors.listing:main", "list the plugins that are installed"),
+    "quickstart": ("demo.quickstart.main:main", "watch a live ring of three nodes, and break it"),
+    "demo": ("demo.main:main", "see it work, without any server"),
 }
 FAILED_STATUS: Final = 1
 
@@ -193,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
 def _command(name: str) -> CommandMain:
     if name in COMMANDS:
         module, _, function = COMMANDS[name][0].partition(":")
-        found: CommandMain = getattr(import_module(module), function)
+        found: CommandMain = getattr(import_module(f"headrace.connector.{module}"), function)
         return found
     plugins = names("commands")
     if name not in plugins:

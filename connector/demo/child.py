@@ -5,7 +5,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,11 +12,6 @@ from typing import IO, Final, Self, cast
 
 from headrace.plugins import FatalError
 
-COMMAND: Final = (
-    sys.executable,
-    "-c",
-    "import sys; from headrace.connector.commands.cli import main; sys.exit(main(sys.argv[1:]))",
-)
 STOP_SECONDS_MAX: Final = 60
 _TAIL_CHARACTERS: Final = 2_000
 _READ_BYTES_MAX: Final = 65_536

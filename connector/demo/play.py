@@ -11,10 +11,11 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from headrace.connector.demo.child import COMMAND, Child
+from headrace.connector.demo.child import Child
 from headrace.connector.demo.consumer import Received
 from headrace.connector.demo.expected import recording_tables
 from headrace.connector.demo.recording import Recording
+from headrace.connector.foundation.processes import COMMAND
 
 JOB: Final = "demo"
 JOB_FILE: Final = "job.yaml"

@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -11,6 +12,11 @@ from typing import Final
 
 from headrace.plugins.stores.contract import Owner
 
+COMMAND: Final = (
+    *(sys.executable, "-c"),
+    "import sys; from headrace.connector.commands.cli import main; sys.exit(main(sys.argv[1:]))",
+)
+"""What starts headrace in a process of its own; its arguments follow."""
 _PROC: Final = Path("/proc")
 _STATE, _STARTED = 0, 19  # Fields of /proc/<pid>/stat after the command's name.
 _DEAD_STATES: Final = frozenset("ZX")

@@ -9,7 +9,6 @@ target state of their job by themselves. The supervisor does not call plugins, s
 import os
 import select
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from headrace.connector.control.commands import Commands
 from headrace.connector.control.entries import SPARK
 from headrace.connector.control.health.missing import missing
 from headrace.connector.foundation.clock import SystemClock
+from headrace.connector.foundation.processes import COMMAND
 from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.obs.logging import shows_messages
 from headrace.connector.runtime.splits.watch import RestartPolicy, Restarts
@@ -38,9 +38,6 @@ STOP_SECONDS_MAX: Final = 30.0
 _CONFIG_STATUS: Final = 2
 _ENVIRONMENT_STATUS: Final = 3
 _LINE_BYTES_MAX: Final = 64
-_RUN: Final = (
-    "import sys; from headrace.connector.commands.cli import main; sys.exit(main(sys.argv[1:]))"
-)
 
 
 class Child(Protocol):
@@ -69,7 +66,7 @@ class JobProcess:
         """Start it, with *more* options."""
         self._process = subprocess.Popen(  # noqa: S603 (headrace itself)
             [
-                *(sys.executable, "-c", _RUN, "--log-level", log_level),
+                *(*COMMAND, "--log-level", log_level),
                 *(["--debug"] if shows_messages() else []),
                 *("run", str(path), "--job", job, "--with-parent", *more),
             ],

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 from typing import Final, Self
 
-from headrace.connector.demo.child import COMMAND, Child
+from headrace.connector.demo.child import Child
 from headrace.connector.demo.quickstart.registry import Registry
+from headrace.connector.foundation.processes import COMMAND
 
 JOB: Final = "quickstart"
 JOB_FILE: Final = "job.yaml"

@@ -239,8 +239,8 @@ class Heads:
     def _prepared(
         self, commit: Commit, refused: dict[str, HeadraceError], copied: Copied | None
     ) -> tuple[Change, Head] | None:
-        """Return the change of the head; None if nothing is to be done, or if it is refused."""
-        split, position, token = commit.split, commit.position, commit.token
+        """Return what replaces the head; None if nothing is to be done, or it must not be."""
+        split, position = commit.split, commit.position
         known = self._known.get(split)
         if known is None or self._mismatch(commit, known.head):
             known = self.read([split]).get(split)
@@ -252,34 +252,39 @@ class Heads:
             refused[split] = error or self._headless(split)
             self._losses.forget(commit)
             return None
-        listed, new, gone = self._listing(split, known.head, position, token)
-        head = msgspec.structs.replace(
-            known.head,
-            seq=commit.seq,
-            position=position.head,
-            chunks=listed,
-            counters=counts_of(commit.counters),
-            kept_in=copied.kept_in if copied else "",
-            moved=copied.moved if copied else known.head.moved,
-            behind=copied is not None,
-        )
+        head, new, gone = self._moved(known.head, commit, position, copied)
         first = new | self._losses.rows(commit)
         change = self._rows.head_change(split, known.stamp, head, first, gone)
         return replace(change, is_commit=True), head
 
-    def _listing(
-        self, split: str, head: Head, position: EncodedPosition, token: int
-    ) -> tuple[dict[str, tuple[int, int]], dict[Key, bytes], Sequence[Key]]:
-        """Return the listing of a head at *position* after *head*, and its new and removed chunks.
+    def _moved(
+        self,
+        head: Head,
+        to: Commit | SplitState,
+        position: EncodedPosition,
+        copied: Copied | None,
+    ) -> tuple[Head, dict[Key, bytes], Sequence[Key]]:
+        """Return *head* moved to a state at *position*, and which chunks are new and gone.
 
-        New chunks get the *token* of the owner that writes them.
+        New chunks get the token of the owner that writes them. With *copied* it was decided
+        elsewhere.
         """
-        before = head.chunks or {}
+        split, token, before = to.split, to.token, head.chunks or {}
         listed = {n: before.get(n) or (token, len(position.chunks[n])) for n in position.names}
         of = self._rows.chunks(split)
         new = {Key(of, _chunk(n, token)): c for n, c in position.chunks.items() if n not in before}
         gone = self.chunk_keys(split, head, before.keys() - listed.keys())
-        return listed, new, list(gone.values())
+        moved = msgspec.structs.replace(
+            head,
+            seq=to.seq,
+            position=position.head,
+            chunks=listed,
+            counters=counts_of(to.counters),
+            kept_in=copied.kept_in if copied else "",
+            moved=copied.moved if copied else head.moved,
+            behind=copied is not None,
+        )
+        return moved, new, list(gone.values())
 
     def _refusal(self, commit: Commit, known: Known | None) -> HeadraceError | None:
         """Return why the *known* head must not be replaced."""
@@ -422,17 +427,7 @@ class Heads:
         known = self.head(split)
         if known.head.token != token:
             raise _replaced(split, known.head.token, token)
-        listed, new, gone = self._listing(split, known.head, position, token)
-        head = msgspec.structs.replace(
-            known.head,
-            seq=state.seq,
-            position=position.head,
-            chunks=listed,
-            counters=counts_of(state.counters),
-            kept_in=copied.kept_in,
-            moved=copied.moved,
-            behind=True,
-        )
+        head, new, gone = self._moved(known.head, state, position, copied)
         change = self._rows.head_change(split, known.stamp, head, new, gone)
         if not self._values.change([change])[0]:
             raise LeaseLostError("another worker claimed it", place=f"split {split}")

@@ -11,7 +11,7 @@ from shutil import copytree
 
 import pytest
 
-from headrace.connector.demo.child import COMMAND
+from headrace.connector.foundation.processes import COMMAND
 from helpers.jobs.children import SECONDS_MAX, until
 from helpers.recordings.corpora import recording
 from helpers.settings.leftovers import MARK, processes_of, spotless

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from headrace.connector.commands.cli import main
-from headrace.connector.demo.child import COMMAND
 from headrace.connector.demo.quickstart.screen import Screen
+from headrace.connector.foundation.processes import COMMAND
 from helpers.jobs.children import SECONDS_MAX
 from helpers.settings.leftovers import spotless
 

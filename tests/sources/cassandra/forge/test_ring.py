@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.connector.demo.child import COMMAND
+from headrace.connector.foundation.processes import COMMAND
 from headrace.plugins import ConfigError
 from headrace.sources.cassandra.forge.ring import Ring, main
 from headrace.sources.cassandra.inspect import command
