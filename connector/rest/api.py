@@ -9,10 +9,10 @@ from aiohttp import web
 
 from headrace.connector.control.commands import Commands
 from headrace.connector.control.entries import SinkEntry, SourceEntry
-from headrace.connector.control.modes import ModeChange
+from headrace.connector.control.modes import ModeChange, NodeMode
 from headrace.connector.control.offsets import Offset, OffsetsChange
 from headrace.connector.control.plugins.listing import find_plugin, installed
-from headrace.connector.control.status import ConnectorStatus
+from headrace.connector.control.status import ConnectorStatus, SplitStatus
 from headrace.connector.foundation.states import Desired, Observed
 from headrace.connector.language.parser import MODES
 from headrace.connector.language.statements import AlterSink, CreateSink
@@ -20,11 +20,11 @@ from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import RefusedError, answer, warning_headers
 from headrace.connector.rest.operations import BODY, Operation, document, served
 from headrace.connector.rest.runs import RunDoor
-from headrace.connector.rest.schema import an, array, mapping, text
+from headrace.connector.rest.schema import an, array, mapping, shown, text
 from headrace.connector.rest.services import ServiceDoor
 from headrace.connector.rest.statements import StatementDoor
 from headrace.plugins.config.forms import json_schema
-from headrace.plugins.stores.kept_modes import ALL_LOGS, ModeOutcome
+from headrace.plugins.stores.kept_modes import ALL_LOGS
 
 OFFSETS_MAX: Final = 10_000
 
@@ -44,19 +44,6 @@ _SINK: Final = an(
 )
 _STATE: Final = text("What is seen.", enum=[state.value for state in Observed])
 _DESIRED: Final = text("What is wanted.", enum=[state.value for state in Desired])
-_SPLIT: Final = an(
-    "A split.",
-    ("task", "split", "state"),
-    task=_INTEGER,
-    split=text(),
-    state=_STATE,
-    generation=_INTEGER,
-    worker=text(),
-    reason=text(),
-    attempt=_INTEGER,
-    next_attempt_ms=_OPTIONAL,
-    since_ms=_OPTIONAL,
-)
 _SOURCE: Final = an(
     "A data source and how it fares.",
     ("name", "sink", "create_statement", "config", "job", "desired", "state", "generation"),
@@ -72,7 +59,7 @@ _SOURCE: Final = an(
     reason=text(),
     attempt=_INTEGER,
     next_attempt_ms=_OPTIONAL,
-    splits=array("Its splits.", _SPLIT),
+    splits=array("Its splits.", shown(SplitStatus, "A split.")),
 )
 _OFFSET: Final = an(
     "The position of a part of a split; null restarts it, `at` names a place to be found.",
@@ -97,30 +84,11 @@ _PLUGIN: Final = an(
     **{"group": text(), "name": text(), "class": text(), "version": text()},
 )
 _MODE: Final = text("How logs are read.", enum=list(MODES))
-_PLACE: Final = mapping("Up to where it is committed.", {"type": ["string", "integer"]})
-_NODE_MODE: Final = an(
-    "How the log of a node is read, as the owners of some splits kept it last.",
-    ("node", "mode", "asked", "splits", "of_splits"),
-    node=text("Empty for all."),
-    mode=_MODE,
-    asked=text("What was asked for last, if anything was."),
-    since_ms=_OPTIONAL,
-    reason=text(),
-    splits=_INTEGER,
-    of_splits=_INTEGER,
+_NODE_MODE: Final = shown(
+    NodeMode, "How the log of a node, or of all, is read, as owners of splits kept it last."
 )
-_MODE_CHANGE: Final = an(
-    "What became of a request for a mode, for the log of a node.",
-    ("request", "node", "asked", "outcome", "reason", "begin", "end", "asked_ms", "ended_ms"),
-    request=_INTEGER,
-    node=text("Empty for all that are not known yet."),
-    asked=_MODE,
-    outcome=text("What became of it.", enum=[outcome.value for outcome in ModeOutcome]),
-    reason=text(),
-    begin=_PLACE,
-    end=_PLACE,
-    asked_ms=_INTEGER,
-    ended_ms=_OPTIONAL,
+_MODE_CHANGE: Final = shown(
+    ModeChange, "What became of a request for a mode, for the log of a node, or of all."
 )
 _MODES: Final = an(
     "How the logs of its job are read.",

@@ -18,21 +18,15 @@ from headrace.connector.control.errors import (
 )
 from headrace.connector.rest.bodies import read_json
 from headrace.connector.rest.exchange import RefusedError, lines_of
-from headrace.connector.rest.schema import Schema, an, array, check
-from headrace.plugins import ConfigError
+from headrace.connector.rest.schema import Schema, an, array, check, shown
+from headrace.plugins import ConfigError, Problem
 
 # The checked body of a request that has one.
 BODY: Final = web.RequestKey("body", dict[str, Any])
 
 
 VERSION: Final = "3.1.0"
-_PROBLEM: Final = an(
-    "What is wrong with one part of a statement.",
-    ("key", "message", "hint"),
-    key={"type": "string"},
-    message={"type": "string"},
-    hint={"type": "string"},
-)
+_PROBLEM: Final = shown(Problem, "What is wrong with one part of a statement.")
 ERROR: Final = an(
     "An error; of a statement, also what is wrong with its parts.",
     ("error_code", "message"),

@@ -16,57 +16,42 @@ from headrace.connector.language.statements import TOKEN_COLUMN, Comparison, Con
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import answer
 from headrace.connector.rest.operations import BODY, Operation
-from headrace.connector.rest.schema import an, array, mapping, text
-from headrace.connector.stores.asked_runs import AskedRun, Order, Progress, RunKind, RunState
+from headrace.connector.rest.schema import an, array, mapping, shown, text
+from headrace.connector.stores.asked_runs import AskedRun, Order, Progress, RunKind
 
 _INTEGER: Final = {"type": "integer"}
-_OPTIONAL: Final = {"type": ["integer", "null"]}
 _VALUE: Final = {"type": ["string", "integer", "boolean"], "maxLength": 8_192}
 _TIME: Final = {"type": ["string", "integer"], "maxLength": 64}
 _OPTIONS: Final = mapping("As in WITH of the statement.", text())
-_TOKENS: Final = array(
-    "Ranges, without their first token and with their last.", array("Both.", _INTEGER)
+
+
+def _fields() -> dict[str, Any]:  # Any: JSON.
+    """Return the schemas of what `_run` shows."""
+    fields = {**shown(Progress, "")["properties"], **shown(AskedRun, "")["properties"]}
+    del fields["attempt"]
+    order = fields.pop("order")
+    # What reads OpenAPI seldom knows the items of a pair.
+    pair = array("Without the first token, and with the last.", _INTEGER)
+    return {**fields, **order["properties"], "tokens": array("Ranges of tokens.", pair)}
+
+
+_FIELDS: Final = _fields()
+_OF_SNAPSHOTS: Final = (
+    *("name", "source", "tokens", "key", "wanted", "state", "done", "lost", "problem"),
+    *("asked_ms", "begun_ms", "ended_ms"),
 )
-_KEY: Final = {"type": ["object", "null"], "description": "A partition key."}
-_STEERED: Final = {
-    "name": text(),
-    "source": text(),
-    "wanted": text("What is wanted.", enum=[state.value for state in Desired]),
-    "state": text("How it is.", enum=[state.value for state in RunState]),
-    "lost": _INTEGER,
-    "problem": text(),
-    "asked_ms": _INTEGER,
-    "begun_ms": _OPTIONAL,
-    "ended_ms": _OPTIONAL,
-}
 _SNAPSHOT: Final = an(
     "A snapshot of the table of a source, and how far it is.",
     ("name", "source", "tokens", "key", "wanted", "state", "ranges", "done", "rows", "lost"),
-    **_STEERED,
-    tokens=_TOKENS,
-    key=_KEY,
-    ranges=_INTEGER,
-    done=_INTEGER,
-    rows=_INTEGER,
+    **{name: _FIELDS[name] for name in _OF_SNAPSHOTS},
+    ranges=_FIELDS["shards"],
+    rows=_FIELDS["changes"],
 )
 _SNAPSHOTS: Final = an("All.", ("snapshots",), snapshots=array("Newest first.", _SNAPSHOT))
 _RUN: Final = an(
     "A run that was asked for, and how far it is.",
     ("name", "source", "kind", "wanted", "state", "shards", "done", "changes", "lost"),
-    **_STEERED,
-    kind=text("What it does.", enum=[kind.value for kind in RunKind]),
-    tokens=_TOKENS,
-    key=_KEY,
-    from_us=_OPTIONAL,
-    to_us=_OPTIONAL,
-    options=_OPTIONS,
-    shards=_INTEGER,
-    done=_INTEGER,
-    changes=_INTEGER,
-    size_bytes=_INTEGER,
-    rate={"type": "number", "description": "Changes in a second."},
-    differences=_OPTIONAL,
-    result=text(),
+    **_FIELDS,
 )
 _RUNS: Final = an("All.", ("runs",), runs=array("Newest first.", _RUN))
 _PART: Final[Mapping[str, Any]] = {  # Any: JSON.

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from headrace.connector.rest.exchange import RefusedError, kind
 
 Schema = Mapping[str, Any]  # Any: JSON.
@@ -69,6 +71,24 @@ def mapping(doc: str, values: Schema) -> dict[str, Any]:
 def array(doc: str, items: Schema, **more: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
     """Return the schema of an array."""
     return {"type": "array", "description": doc, "items": dict(items), **more}
+
+
+def shown(kind: type, doc: str) -> dict[str, Any]:
+    """Return the schema of what JSON has of a struct or dataclass: of all its fields."""
+    (schema,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    whole: dict[str, Any] = _whole(schema, parts)
+    return {**whole, "description": doc, "additionalProperties": False}
+
+
+def _whole(schema: Any, parts: Schema) -> Any:  # noqa: ANN401 (JSON)
+    """Return a schema with the *parts* to which it refers in their places."""
+    if isinstance(schema, list):
+        return [_whole(each, parts) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _whole(parts[schema["$ref"]], parts)
+    return {key: _whole(each, parts) for key, each in schema.items()}
 
 
 def _is(document: object, wanted: str) -> bool:

@@ -11,24 +11,19 @@ from headrace.connector.history.config import SCOPES
 from headrace.connector.history.query import READS_MAX
 from headrace.connector.language.errors import StatementSyntaxError
 from headrace.connector.language.parser import CDC_TIME, LEVELS, PARTITION_ID, parse_statement
+from headrace.connector.language.rendering import StatementWarning
 from headrace.connector.language.statements import Comparison, Condition, SelectCdc
 from headrace.connector.rest.doorway import Doorway
 from headrace.connector.rest.exchange import RefusedError, answer, lines_of, parse_json
 from headrace.connector.rest.operations import BODY, Operation
-from headrace.connector.rest.schema import an, array, text
+from headrace.connector.rest.schema import an, array, shown, text
 from headrace.plugins import ConfigError
 
 STATEMENT_CHARS_MAX: Final = 256 * 1024
 PAGE_CHANGES: Final = 500  # In memory at once, of a stream.
 
 _CELL: Final = {"type": "string"}
-_WARNING: Final = an(
-    "What to know, though the statement was executed.",
-    ("code", "message", "hint"),
-    code=text("What it is about."),
-    message=text("What was found."),
-    hint=text("What can be done about it."),
-)
+_WARNING: Final = shown(StatementWarning, "What to know, though the statement was executed.")
 _TABLE: Final = an(
     "The answer: a table of strings, without columns if it is empty.",
     ("columns", "rows", "warnings", "footer"),
@@ -93,10 +88,7 @@ class StatementDoor:
         try:
             found = await self._doorway.execute(statement)
         except ConfigError as error:
-            problems = [
-                {"key": p.key, "message": p.message, "hint": p.hint} for p in error.problems
-            ]
-            more = {"code": error.code, "problems": problems}
+            more = {"code": error.code, "problems": msgspec.to_builtins(error.problems)}
             raise RefusedError(400, "\n".join(lines_of(error)), more=more) from None
         return answer(
             {

@@ -14,11 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
+import msgspec
+
 from headrace.connector.control.access.permission import UnauthorizedError
 from headrace.connector.control.errors import StatementError
 from headrace.connector.language.errors import ShellError
 from headrace.connector.language.formatting import format_statement
-from headrace.connector.language.rendering import ResultTable, StatementWarning
+from headrace.connector.language.rendering import ResultTable
 from headrace.connector.language.statements import Statement
 from headrace.connector.shell.executing import BEARER_VARIABLE, LOGIN_VARIABLE
 from headrace.plugins import ConfigError, HeadraceError, Problem
@@ -79,22 +81,15 @@ class RemoteService:
 
         """
         status, document = self._ask({"statement": format_statement(statement)})
-        if status == http.HTTPStatus.OK:
-            rows = tuple(tuple(map(str, row)) for row in document["rows"])
-            warnings = tuple(
-                StatementWarning(str(w["code"]), str(w["message"]), str(w["hint"]))
-                for w in document["warnings"]
-            )
-            footer = tuple((str(name), str(value)) for name, value in document["footer"])
-            columns = tuple(map(str, document["columns"]))
-            return ResultTable(columns, rows, warnings=warnings, footer=footer)
+        try:
+            if status == http.HTTPStatus.OK:
+                return msgspec.convert(document, ResultTable)
+            problems = msgspec.convert(document.get("problems", ()), list[Problem])
+        except msgspec.ValidationError as error:
+            raise self._strange(status) from error
         message = str(document.get("message", ""))
         if status in (_UNAUTHORIZED, _FORBIDDEN):
             raise UnauthorizedError(message.removeprefix("Unauthorized: "))
-        problems = [
-            Problem(str(p["key"]), str(p["message"]), str(p["hint"]))
-            for p in document.get("problems", ())
-        ]
         if not problems:
             raise RemoteError(message or f"HTTP {status}", place=self.place)
         named = _ERRORS.get(str(document.get("code", "")))
@@ -119,9 +114,12 @@ class RemoteService:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            message = f"HTTP {response.status}, and no answer of ours"
-            raise RemoteError(message, place=self.place, hint="is this headrace's address?")
+            raise self._strange(response.status)
         return response.status, document
+
+    def _strange(self, status: int) -> RemoteError:
+        message = f"HTTP {status}, and no answer of ours"
+        return RemoteError(message, place=self.place, hint="is this headrace's address?")
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port = str(self._parts.hostname), self._parts.port

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from headrace.connector.control.status import SplitStatus
 from headrace.connector.foundation.states import Observed
 from helpers.servers.rest_server import Answer, RestWorker, eventually, until_read
 
@@ -181,11 +182,15 @@ def test_plugins(shared: RestWorker) -> None:
 
 
 def test_description(shared: RestWorker) -> None:
-    """The description has every path that it is shared beside."""
+    """The description has every path that it is shared beside, and all fields of a split."""
     described = shared.client("GET", "/openapi.json").json
 
     assert "/api/v1/sources/{name}/offsets" in described["paths"]
     assert described == shared.client("GET", "/api/v1/openapi.json").json
+    path = described["paths"]["/api/v1/sources/{name}"]["get"]
+    schema = path["responses"]["200"]["content"]["application/json"]["schema"]
+    split = schema["properties"]["splits"]["items"]
+    assert {*SplitStatus.__struct_fields__} == {*split["properties"]}
 
 
 def test_life_of_a_snapshot(served: RestWorker) -> None:
