@@ -5,7 +5,7 @@ need a ring, or a node of their own. So what waits in one leaves its core to the
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
@@ -17,6 +17,7 @@ from helpers.servers.kafka_clients import way
 from real.servers.cassandra import Cassandra
 from real.servers.kafka import Kafka
 from real.servers.ring import Ring
+from real.servers.spark import quick_start
 from real.shell.guarded import guarded_node
 
 __all__ = ["way"]
@@ -72,11 +73,21 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def quick_spark() -> Iterator[Mapping[str, str]]:
+    """Have Spark start quickly, here and in the processes of tests: with these variables."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in quick_start().items():
+            patch.setenv(name, value)
+        yield quick_start()
+
+
+@pytest.fixture(scope="session")
+def spark(quick_spark: Mapping[str, str]) -> Iterator[SparkSession]:
     """Run one Spark in this process, of the version that the environment may name.
 
     A task that dies is tried again.
     """
+    assert quick_spark.items() <= os.environ.items()
     with spark_session("local[2,2]") as running:
         assert os.environ.get("HEADRACE_SPARK", running.version) == running.version
         yield running

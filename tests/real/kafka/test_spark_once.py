@@ -31,7 +31,7 @@ from real.spark.spark_jobs import (
     without_origin,
 )
 
-pytestmark = [pytest.mark.real, pytest.mark.spark]
+pytestmark = [pytest.mark.real, pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 BATCHED: Final = ("--engine", "spark", "--until-idle", "--batch-bytes", "3145728")
 # A task has sent all of a split, in a transaction that is open: it stores the state.

@@ -12,6 +12,12 @@ from real.spark.spark_cluster import cluster
 from real.spark.spark_jobs import ring_job
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _quick(request: pytest.FixtureRequest) -> None:
+    """Have each Spark here start quickly."""
+    request.getfixturevalue("quick_spark")
+
+
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a cluster of two workers, and return the address of its master."""

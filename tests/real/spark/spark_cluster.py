@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pyspark
-
 from helpers.servers.ports import free_ports
+from real.servers.spark import HOME, quick_start
 from real.spark.spark_jobs import WAIT_SECONDS_MAX
 
-HOME: Final = Path(pyspark.__file__).parent
 TASK, EXECUTOR, DRIVER = "task", "executor", "driver"
 
 _KILLER: Final = '''
@@ -147,7 +145,7 @@ def start(stack: ExitStack, folder: Path, kind: str, *arguments: str, name: str 
         [str(HOME / "bin" / "spark-class"), program, "--webui-port", "0", *arguments],
         stdout=log,
         stderr=log,
-        env=os.environ | {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable},
+        env=os.environ | quick_start() | {"PYSPARK_PYTHON": sys.executable},
     )
     stack.callback(child.wait)
     stack.callback(child.terminate)

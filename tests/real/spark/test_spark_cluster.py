@@ -22,7 +22,8 @@ from headrace.connector.replay.runs import RunTable, ShardState
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
 from headrace.connector.stores import TableCounts
 from helpers.settings.native_modules import ROOT
-from real.spark.spark_cluster import DRIVER, EXECUTOR, HOME, TASK, Moment, killing_python, past
+from real.servers.spark import INSTALLED, quick_start
+from real.spark.spark_cluster import DRIVER, EXECUTOR, TASK, Moment, killing_python, past
 from real.spark.spark_jobs import (
     WAIT_SECONDS_MAX,
     by_worker,
@@ -85,7 +86,7 @@ def test_a_replay_through_kills(
     cut = [n for n, (state, _) in enumerate(shards(job, run)) if state is not ShardState.PASS]
     done = subprocess.run(  # noqa: S603 (the page's own line)
         submitted(master, f"run {job} {run}"),
-        env=os.environ | path_of_spark() | noting_events(tmp_path / "events"),
+        env=shell_with_spark() | noting_events(tmp_path / "events"),
         check=False,
         capture_output=True,
         text=True,
@@ -133,10 +134,11 @@ def described(folder: Path) -> set[str]:
     return {job["Properties"]["spark.job.description"] for job in jobs}
 
 
-def path_of_spark() -> dict[str, str]:
-    """Return the variables of a shell that finds Spark's programs and our Python."""
-    folders = [str(HOME / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
-    return {"PATH": os.pathsep.join(folders), "PYSPARK_PYTHON": sys.executable}
+def shell_with_spark() -> dict[str, str]:
+    """Return the variables of a shell that finds Spark's programs as installed, and our Python."""
+    given = {name: value for name, value in os.environ.items() if name not in quick_start()}
+    folders = [str(INSTALLED / "bin"), str(Path(sys.executable).parent), given["PATH"]]
+    return {**given, "PATH": os.pathsep.join(folders), "PYSPARK_PYTHON": sys.executable}
 
 
 def test_a_stream_through_kills(
