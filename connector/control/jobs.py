@@ -75,11 +75,11 @@ class JobText:
     store: Mapping[str, Any] | None = field(repr=False)
     start: str
     engine: str
-    """What runs it, if a source of a statement says so."""
+    """The engine of the job, if a source of a statement names it."""
     bounds: Bounds | None
     """The bounds of a sink that a statement created; None for a sink of the job file itself."""
     source_bounds: Bounds | None
-    """The same of the source."""
+    """The bounds of a source that a statement created; None for a source of the job file itself."""
 
 
 def job_text(

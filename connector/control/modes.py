@@ -34,7 +34,7 @@ _WORST_FIRST: Final = (
     ModeOutcome.SUCCEEDED,
 )
 Kept = Sequence[KeptModes | None]
-"""What the owner of each split kept."""
+"""The modes that the owner of each split stored."""
 
 
 class ModeChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ class Desired(StrEnum):
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
-    """Nothing is read; leases and readers are kept, what is under way settles and is committed."""
+    """Nothing is read; leases and readers are kept, batches in flight settle and are committed."""
     STOPPED = "STOPPED"
     """Leases and readers are given back; positions are kept and may be edited."""
 

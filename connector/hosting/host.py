@@ -63,7 +63,7 @@ class Running(Protocol):
 
 
 Engine = Callable[[Job, Wanted], Running]
-"""Makes a run of a job, whose target state was read before it."""
+"""Makes a run of a job; the target state was read before the job."""
 
 
 class Host:
@@ -103,7 +103,7 @@ class Host:
         self._configured = ConfiguredSplits()
         self._next_catch_up = 0.0
         self.state: Path | None = None
-        """What keeps the notes: see `state_of`. Known once the job file was read by `run`."""
+        """The place of the notes: see `state_of`. Known once `run` has read the job file."""
 
     def stop(self) -> None:
         """Request a clean stop. Any thread, and a signal handler, may call it at any time."""

@@ -99,7 +99,7 @@ class _Pump(msgspec.Struct):
     not_before_ms: int | None = 0
     leaving: bool = False
     wanted: Wanted = msgspec.field(default_factory=Wanted)
-    """What was wanted of the job when the process was started."""
+    """The job's target state when the process was started."""
 
 
 class _Job(msgspec.Struct):

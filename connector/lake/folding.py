@@ -13,7 +13,7 @@ from headrace.connector.rows.folding import partition_key, row_key
 from headrace.plugins import Document
 
 Change = tuple[TableShape, bytes, Document]
-"""The shape of a change's table, the change in Avro, and as a document."""
+"""The shape of a change's table, the change in Avro, and the change as a document."""
 
 _UNPACK: Final = msgspec.msgpack.Decoder()
 

@@ -55,7 +55,7 @@ class Cursor(cql_text.Cursor):
         self.spans: dict[str, tuple[int, int]] = {}
         self._expected: list[str] = []
         self.behind = 0
-        """Where the token ends that was stepped over last."""
+        """The end of the last token that was stepped over."""
         self._check_token()
 
     @property

@@ -22,7 +22,7 @@ class TableName(msgspec.Struct, frozen=True):
 
 
 NO_TABLE: Final = TableName(None, "")
-"""What a source reads that has no table."""
+"""The table of a source without a table."""
 
 
 class SourceName(msgspec.Struct, frozen=True):
@@ -147,10 +147,10 @@ class SteerSource(SourceName, frozen=True, kw_only=True):
 
 
 POLICIES: Final = ("EXPIRE", "ASSUME")
-"""What becomes of mutations that need the copies of a gap; the first is the default."""
+"""Policies for mutations that need copies in a gap; the first is the default."""
 
 TOKEN_COLUMN: Final = "token()"  # noqa: S105 (of the ring)
-"""What a condition of SNAPSHOT calls the token of the partition key."""
+"""The name of the partition key's token in conditions of SNAPSHOT."""
 
 
 class SnapshotSource(SourceName, frozen=True, kw_only=True):

@@ -161,7 +161,7 @@ class Outlet(Protocol):
 
 
 Halted = Callable[[float], bool]
-"""Waits for a number of seconds, or until the work is to end; returns whether it is."""
+"""Waits for a number of seconds, or until the work must end; returns whether it must."""
 
 
 def never(seconds: float) -> bool:

@@ -210,7 +210,7 @@ def _bounded(shard: Shard, *, read_only: bool) -> Source:
 
 
 beside_kept: Final = contextlib.ExitStack()
-"""What `close_kept` closes, too: what stays open from one framed shard to the next."""
+"""Objects that stay open from one framed shard to the next; `close_kept` closes them, too."""
 
 
 class _Kept:

@@ -98,15 +98,15 @@ class Modes:
         self._begun_bytes: int | None = None  # The backlog at the start, until all of it is read.
         self.realtime: frozenset[str] = frozenset()
         self.is_whole = False
-        """Whether no other log is read."""
+        """Whether all logs that are read are in realtime."""
         self.is_full = False
         self.buffered_bytes = 0
-        """As of the last pass."""
+        """The bytes in the buffer at the last pass."""
         self.overflows = 0
         self.switches: Counter[tuple[str, str, str]] = Counter()
         """How often the mode changed, by the mode before, the mode after, and the reason."""
         self.kept: KeptModes | None = None
-        """What is to be stored; another one after each change."""
+        """The modes to store; a new object after each change."""
         self._set_capacity(self._options.realtime_buffer_bytes or 0)
 
     def _set_capacity(self, size_bytes: int) -> None:

@@ -104,7 +104,7 @@ class Pipeline:
         self._pulse, self._pulse_ms = pulse, 0
         self._quiet_passes = 0
         self._awake: dict[str, SplitRun] = {}
-        """The splits that have something to do, also without news of the source."""
+        """The splits that have work even without news of the source."""
         self._unsaved: dict[str, SplitRun] = {}  # Those that may have something to commit.
         self._owing: dict[str, SplitRun] = {}  # Those with batches after their last position.
         self._turn = 0  # The next of the others to ask for a position.
@@ -133,12 +133,12 @@ class Pipeline:
         self._around: Surroundings
         self._dead_letters: DeadLetters
         self.stats = Tally()
-        """What was committed so far, and how long it took."""
+        """The counters of commits and their times."""
         self._idled = False
         self.pass_ms: int | None = None
-        """When the last pass started, on the clock; the control thread looks at it."""
+        """When the last pass started, on the clock; the control thread checks it."""
         self.split_last = ""
-        """The split that was asked last."""
+        """The last split that was asked."""
 
     @property
     def runs(self) -> Sequence[SplitRun]:

@@ -76,7 +76,7 @@ class Replanning:
         self._stopped = stopped
         self._log = log
         self.splits: Sequence[str] = ()
-        """Those of the source, once settled: others belong to a plan that it does not know."""
+        """The splits of the source, once settled: others belong to a plan that it does not know."""
         resplit_ms = in_ms(job.runtime.resplit_seconds)
         self._resplitting = source if isinstance(source, Resplitting) else None
         self._asked = partial(

@@ -576,7 +576,7 @@ class _Hands:
     since_ms: int
     me: str
     thread: threading.Thread
-    """That of the data."""
+    """The data thread."""
 
 
 def _command(hands: _Hands, course: Course, commands: Iterable[Command]) -> None:

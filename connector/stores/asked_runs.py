@@ -25,11 +25,11 @@ class RunKind(StrEnum):
     """The kind of a run."""
 
     SNAPSHOT = "snapshot"
-    """Sends what a table holds."""
+    """Sends the rows of a table."""
     REPLAY = "replay"
     """Sends changes of the logs again."""
     RECONCILE = "reconcile"
-    """Compares the logs with what was sent, and with the table."""
+    """Compares the logs with the topic, and the topic with the table."""
 
 
 class RunState(StrEnum):

@@ -35,12 +35,12 @@ class NoteCopy:
     """The notes of one space. Belongs to one thread; another one may close it."""
 
     file: Path | None
-    """The job file or worker's file that names the store; none, of notes in a state file."""
+    """The job file or worker's file that names the store; None for notes in a state file."""
     beside: Path
-    """The state file of this machine. The audit lies beside it."""
+    """The state file of this machine. The audit is beside it."""
 
     store: "Callable[[str], Store]"
-    """Returns the store of a job over the same connection; it is not to be closed."""
+    """Returns the store of a job over the same connection; callers must not close it."""
 
     board: Board
     """The target states of all jobs, which are among these notes."""

@@ -20,8 +20,7 @@ from headrace.plugins import AbortedError, Clock, FencedError, HeadraceError, Tr
 CALL_MS: Final = 5_000  # The bound of one call; unfinished work is repeated.
 
 Found = Callable[[SplitState, KeptState], None]
-"""Is called with the copy and the state that the sink has, if that is chosen, before it is copied.
-"""
+"""Called with the copy and the sink's state, if that one is chosen, before it is copied."""
 
 
 class TransactionalStore(Store):

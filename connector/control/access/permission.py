@@ -21,7 +21,7 @@ class Role(IntEnum):
     NONE = 0
     VIEWER = 1
     OPERATOR = 2
-    """May also pause, resume, stop and restart, ask for modes, and send dead letters again."""
+    """May also pause, resume, stop and restart, request modes, and send dead letters again."""
     ADMIN = 3
     """May also create, change and drop, move positions, and accept gaps."""
 

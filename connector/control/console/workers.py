@@ -11,7 +11,7 @@ from headrace.connector.control.service import ControlService
 from headrace.connector.stores.keyed.store import Store
 
 NO_WORKER: Final = "no worker"
-"""Has the splits that no worker has now."""
+"""The name of the entry for splits without a worker."""
 
 
 class WorkerPace(msgspec.Struct, frozen=True):

@@ -59,7 +59,7 @@ WORD: Final = "cdc"  # The word after DATA_SOURCE.
 _FOLDER: Final = "history"
 _OF_SOURCE: Final = ("start", "job", "cluster", "tasks.max", "name")
 _FIXED: Final = ("path", "table", "buckets", "files", "seed")
-"""What a history is made with, and cannot be changed."""
+"""Options that are fixed when a history is created."""
 TAIL_WAIT_MS: Final = 10_000
 
 

@@ -155,4 +155,4 @@ OF_VERB: Final[Mapping[str, type]] = {
     "REPLAY": AskedReplay,
     "RECONCILE": AskedReconcile,
 }
-"""The same, by the first word of a statement."""
+"""The options of WITH, by the first word of a statement."""

@@ -19,7 +19,7 @@ class Difference(StrEnum):
     MISSING = "missing"
     """The logs agree on it, or the table has it; the topic does not have it."""
     STALE = "stale"
-    """As MISSING, but all that the topic has of its key is older."""
+    """As MISSING, but the topic has only older changes of its key."""
     EXPIRED = "expired"
     """As MISSING, but its time to live is over, so no reader misses it."""
     EXTRA = "extra"

@@ -22,7 +22,7 @@ from headrace.connector.replay.shards import OverShards, Shard
 _NS: Final = 1_000_000  # In a millisecond.
 
 Timed = tuple[SideReport, int, int]
-"""What a task found, and when it started and ended, in ms since 1970."""
+"""The report of a task, and when it started and ended, in ms since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

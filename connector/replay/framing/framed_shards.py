@@ -23,7 +23,7 @@ _COPY_BYTES: Final = 1024 * 1024
 SHARDS_MIN: Final = 8  # Fewer shards cost less CPU without blocks.
 SEVERAL: Final = 2
 Begins = Callable[[Source], Sequence[Position | None]]
-"""Returns where shards begin to read the logs of a source."""
+"""Returns the start positions of shards in the logs of a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class SplitFiles:
         """Use *folder*, which is empty."""
         self._folder = folder
         self.splits: set[str] = set()
-        """Those with a file."""
+        """The splits with a file."""
 
     def put(self, split: str, block: bytes | memoryview) -> None:
         """Add a block of *split*.

@@ -30,7 +30,7 @@ from headrace.connector.replay.shards import inside, opened, reader_of, short_of
 from headrace.plugins import CloseReason, HeadraceError, Reader, Source
 
 PASS_BYTES: Final = 1024 * 1024 * 1024
-"""Of logs, for one pass: what is delivered again if the process dies."""
+"""The bytes of logs in one pass, which is delivered again if the process dies."""
 
 
 def passes_of(works: Sequence[Work], width: int) -> Sequence[Sequence[Work]]:

@@ -36,7 +36,7 @@ class SharedFraming:
     """A framing that the tasks of a plan share on each machine. It is sent with each task."""
 
     name: str
-    """Of the folder of the plan, in a folder that the tasks of a machine share."""
+    """The name of the plan's folder, in a folder that the tasks of a machine share."""
     packed: bytes
     """The framing: the names of many parts of logs, which are much alike."""
 

@@ -69,7 +69,7 @@ class Begun(msgspec.Struct, frozen=True):
     offset: dict[str, Any] | None
     seqs: dict[str, int]
     checkpoint: str = ""
-    """What names the checkpoint in commits of the sink, exactly once."""
+    """The id of the checkpoint in commits of the sink, exactly once."""
 
     def seq_after(self, split: str, batch: int) -> int:
         """Return the number of the commit of *split* at the end of *batch*; -1: at the start."""

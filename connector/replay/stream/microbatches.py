@@ -54,7 +54,7 @@ class Part:
     start: Offset
     end: Offset
     term: Term | None = None
-    """Exactly once, under which the split is committed."""
+    """Exactly once, the terms of the split's commits."""
 
 
 class Course:

@@ -93,7 +93,7 @@ class Query(Protocol):
 Begin = Callable[[Job, int, Checkpoint], Query]
 """Starts the query of a job in a generation of its configuration."""
 Failure = Callable[[str], HeadraceError]
-"""Returns the error in what Spark says of a failure."""
+"""Returns our error from Spark's message about a failure."""
 
 
 @dataclass(slots=True)

@@ -12,9 +12,9 @@ class Outcome(Enum):
     """The reason why a run ended."""
 
     ENDED = "ended"
-    """A stop was requested, or there is nothing more to read, or everything failed."""
+    """A stop was requested, nothing is left to read, or everything failed."""
     CHANGED = "changed"
-    """The job's configuration changed: read it and run again."""
+    """The job's configuration changed: the job must be read and run again."""
     RESTART = "restart"
     """A restart was requested."""
     STOPPED = "stopped"

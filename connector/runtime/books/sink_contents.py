@@ -88,7 +88,7 @@ class SinkContent:
 
 
 Opened = Callable[[], tuple[Sink, ChangeNames]]
-"""Opens a sink, and what reads the names of its changes. It can be pickled for other processes."""
+"""Opens a sink and the reader of its changes' names. It can be pickled for other processes."""
 
 
 def content_of(opened: Opened, counters: Counters, *, processes: int = 1) -> SinkContent:

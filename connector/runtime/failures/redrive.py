@@ -181,7 +181,7 @@ class _Sent(msgspec.Struct):
 
     kept: KeptLoss
     problem: str | None
-    """Why it was not delivered, or nothing; None while that is unknown."""
+    """Why it was not delivered, or an empty string; None while that is unknown."""
     records: int = 0
     error: HeadraceError | None = None
 

@@ -19,7 +19,7 @@ TAKERS_MAX: Final = 3  # The number of workers that are considered for a split.
 PASSES_MAX: Final = 4
 
 Places = Mapping[str, Mapping[str, float]]
-"""Of each split the share that can be read at each place."""
+"""For each split, the share of its reads at each place."""
 FADE_MS: Final = 60_000  # Reads longer ago weigh little.
 
 

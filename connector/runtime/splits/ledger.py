@@ -62,7 +62,7 @@ class Shipment:
     losses: list[Loss]
     records: int
     size_bytes: int
-    """Of the batch or of the values made of it, whichever is more: both are in memory."""
+    """The size of the batch or of its encoded values, the greater one: both are in memory."""
     attempt: int = 1
     state: State = State.UNSENT
     sent_ms: int = 0
@@ -73,15 +73,15 @@ class Shipment:
     checksum: int = 0
     """The sum of the checksums of all changes, also of those that did not become records."""
     settled_sum: int = 0
-    """The same once the sink has reported on all records."""
+    """The same sum, once the sink has reported on all records."""
     sum_so_far: int | None = None
-    """What the source says that this comes to, with all batches of the ledger before this one."""
+    """The source's sum of the checksums of this batch and of all earlier ones in the ledger."""
     whole: int | None = None
-    """The content of all records, from when only some of them are sent again; see `_content`."""
+    """The content of all records, once only some of them are sent again; see `_content`."""
     done_content: int = 0
-    """The content of those that are not sent again."""
+    """The content of the records that are not sent again."""
     passed: Sequence[Passed] = ()
-    """Samples of its changes: when they were written, and came to each stage of the source."""
+    """Samples of its changes: their write times, and the times of each stage of the source."""
 
     def delivery(self, schemas: Mapping[bytes, RecordSchema]) -> Delivery:
         """Return the delivery for the writer."""
@@ -148,7 +148,8 @@ class Ledger:
         self.outstanding_records = 0
         self.uncommitted_bytes = 0
         self.reached_ms: float | None = None
-        """What could be read before this is settled, as far as it is known; ms since 1970."""
+        """Changes that could be read before this time are settled, as far as known; ms since 1970.
+        """
         self.needs_end = False
         """Whether the last batch has no end, so that it cannot be committed."""
 

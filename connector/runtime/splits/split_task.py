@@ -84,17 +84,18 @@ class Progress(Enum):
     """The result of one step of a split."""
 
     MORE = "more"
-    """There is more to read at once."""
+    """More can be read at once."""
     MOVED = "moved"
     """Something was read; the next tick may bring more."""
     QUIET = "quiet"
     """Everything durable was read."""
     WAITING = "waiting"
-    """It waits for its lease, for a pause to end, or for what the source cannot read yet."""
+    """It waits for its lease, for the end of a pause, or for data that the source cannot read yet.
+    """
     BLOCKED = "blocked"
-    """It waits for the sink or a commit to make room."""
+    """It waits until the sink or a commit makes room."""
     FETCHING = "fetching"
-    """What was read waits for something that the source fetches."""
+    """A batch that was read waits for data that the source fetches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +143,14 @@ class SplitRun:
         self.close_by_ms = 0
         self.done = False
         self.bytes_read = 0
-        """How much of it was read since it was gained."""
+        """The bytes of the split that were read since it was gained."""
         self.position: Position | None = None
         """The committed position, to which its books belong."""
         self.counters: Counters = {}
         self.modes: KeptModes | None = None
-        """The modes of logs that are kept with the position."""
+        """The modes of logs that are stored with the position."""
         self.written_us: int | None = None
-        """The write time of the record that was encoded last."""
+        """The write time of the last encoded record."""
         self.moved_ms = around.clock.monotonic_ms()
         self.trouble = ""
         errors = around.errors
@@ -169,14 +170,14 @@ class SplitRun:
         self._stored: tuple[bytes, frozenset[str]] | None = None  # Head, and names of chunks.
         self._restarting = False
         self.read_last: Batch | None = None
-        """What was read and is not in the ledger yet."""
+        """The batch that was read and is not in the ledger yet."""
         self._transactional = around.writers.transactional
         self._doubt, self._doubt_bytes = WINDOW, again_bytes
         if lease.former is not None:  # What it sent and did not commit is read again.
             self._doubt = WINDOW if lease.ended else ZOMBIE
             self._doubt_bytes = around.window_bytes
         self.commit_due = False
-        """Exactly once: nothing more is submitted before what was is committed."""
+        """Exactly once: nothing more is submitted until everything submitted is committed."""
 
     @property
     def read_bytes(self) -> int:

@@ -23,7 +23,7 @@ from headrace.plugins.stores.key_values import Change, Key
 TRIES_MAX: Final = 10  # For heads that another process replaces meanwhile.
 
 InForce = Callable[[], tuple[int, Sequence[str]] | None]
-"""Returns the plan in force and its splits; None of a job that does not exist."""
+"""Returns the plan in force and its splits; None for a job that does not exist."""
 
 
 class Known(NamedTuple):

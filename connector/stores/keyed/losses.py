@@ -24,7 +24,7 @@ class _Kept(NamedTuple):
     seq: int
     """The number of the commit that covers it."""
     token: int
-    """Of the owner that put it away."""
+    """The token of the owner that stored it."""
 
 
 class Losses:

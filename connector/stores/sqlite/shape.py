@@ -21,7 +21,7 @@ _COLUMNS: Final = (
 )
 
 Shape = Mapping[str, Mapping[str, str]]
-"""How each column of each table is declared."""
+"""The declaration of each column, by table."""
 
 
 def check_shape(connection: sqlite3.Connection, place: Path, script: str) -> None:
