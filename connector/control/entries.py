@@ -42,8 +42,8 @@ class RouteOptions:
         default=None,
     )
     engine: str | None = option(
-        "What runs its job: a process of the worker, or Spark in micro-batches; by default what "
-        "the worker was started with.",
+        "The engine of its job: a process of the worker, or Spark in micro-batches; by default "
+        "the engine that the worker was started with.",
         default=None,
         choices=ENGINES,
     )
@@ -54,8 +54,8 @@ class RouteOptions:
         minimum=1,
     )
     snapshot: str = option(
-        "What is sent of the rows that the table has when the source is created: nothing, all of "
-        "them before and beside live changes, or only them.",
+        "Whether to send the rows that the table has when the source is created: never, "
+        "initially, beside live changes, or only these rows.",
         default=NEVER,
         choices=(NEVER, INITIAL, ONLY),
     )
@@ -74,7 +74,7 @@ class RouteOptions:
         maximum=16,
     )
     snapshot_page_rows: int = option(
-        "Rows that a node returns at a time.",
+        "The number of rows in a page that a node returns.",
         name="snapshot.page.rows",
         default=1_000,
         minimum=1,

@@ -105,7 +105,7 @@ class RuntimeConfig:
         minimum=0,
     )
     metrics_detail: str = option(
-        "What has metrics: the whole `job`, or each `split`.",
+        "Count metrics for the whole `job`, or for each `split`.",
         name="metrics.detail",
         default=PER_JOB,
         choices=(PER_JOB, PER_SPLIT),
@@ -117,7 +117,7 @@ class RuntimeConfig:
         default=None,
     )
     otel_every_seconds: float = option(
-        "How often they are sent.",
+        "The time between two sendings.",
         name="otel.every_seconds",
         default=10.0,
         minimum=0.1,
@@ -137,8 +137,8 @@ class JobFile:
         " beside it."
     )
     store: Mapping[str, Any] | None = option(
-        "What keeps the state instead, shared by machines: `plugin` and its options. Without a "
-        "sink, the jobs that statements define in it.",
+        "A store that keeps the state instead, shared by machines: `plugin` and its options. "
+        "Without a sink, the jobs that statements define in it.",
         default=None,
     )
     start: str | None = option(

@@ -35,7 +35,7 @@ _AVRO: Final = "avro"
 class HistorySourceConfig:
     """Options of the history source."""
 
-    path: str = plugins.option("The place of the history, which DESCRIBE CDC shows.", reads=True)
+    path: str = plugins.option("The place of the history, as DESCRIBE CDC shows it.", reads=True)
     images: str = plugins.option(
         "The images of its row that each change has: `pre`, before it; `post`, after it; or both.",
         default=BOTH,

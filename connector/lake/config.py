@@ -15,7 +15,7 @@ class LakeConfig(plugins.SinkOptions):
     """Options of both kinds of lakes."""
 
     mode: str = plugins.option(
-        "`append`: a row for each change. `upsert`: each row of a table as it is by write times.",
+        "`append`: a row for each change. `upsert`: the newest state of each row, by write times.",
         default=APPEND,
         choices=(APPEND, UPSERT),
     )
@@ -61,7 +61,7 @@ class IcebergConfig(LakeConfig):
     catalog: str = plugins.option("The catalog, by its name in the configuration of pyiceberg.")
     namespace: str = plugins.option("The namespace of the tables; created if it does not exist.")
     commits: str = plugins.option(
-        "The file, on a local disk, of positions and of rows that are on their way to the tables.",
+        "A file on a local disk, for positions and for rows that are not yet in the tables.",
         default=_COMMITS,
         writes=True,
     )

@@ -203,7 +203,7 @@ COMMAND_TOPICS: Final[Mapping[str, str]] = {
     "FORMAT": """\
         FORMAT [table | json | jsonl | csv | expanded]
 
-        Shows or sets how answers are written.""",
+        Shows or sets the format of answers.""",
     "HELP": "HELP [topic ...], ? [topic ...]\n\nShows this. As in psql there are \\d (sources and "
     "sinks), \\h, \\i, \\q, \\s, \\x and \\timing.",
     "HISTORY": "HISTORY [number]\n\nShows what was entered last.",

@@ -395,7 +395,9 @@ def main(arguments: Sequence[str]) -> int:
         prog="headrace registry",
         description="A schema registry for Avro, for Confluent's clients. It prints its address.",
     )
-    parser.add_argument("--state", type=Path, default=Path("registry.db"), help="its SQLite file")
+    parser.add_argument(
+        "--state", type=Path, default=Path("registry.db"), help="the SQLite file of the registry"
+    )
     parser.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on; loopback by default"
     )

@@ -72,8 +72,10 @@ class OfRun(OfJob):
 class Metered:
     """The publication of metrics during the work."""
 
-    metrics: str | None = option("Serve /metrics at this host:port meanwhile.", default=None)
-    metrics_file: str | None = option("Write them to this file at each step.", default=None)
+    metrics: str | None = option(
+        "Serve /metrics at this host:port while the run lasts.", default=None
+    )
+    metrics_file: str | None = option("Write the metrics to this file at each step.", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,21 +120,21 @@ class StatusOptions(OfJob):
 
     run: str | None = option("The run; without it, all.", default=None)
     json: bool = option("As JSON.", default=False)
-    report: str = option("A page about the run, with charts, to be written: a file.", default="")
+    report: str = option("Write a page about the run, with charts, to this file.", default="")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatchUpOptions(Metered, OnSpark):
     """Of `headrace replay catch-up`."""
 
-    split: tuple[str, ...] = option("These splits, however much they lag.", default=())
+    split: tuple[str, ...] = option("These splits, regardless of their lag.", default=())
     lag_bytes: int = option(
         "Without --split: splits with more to read than this; default: 1 GiB.",
         default=LAG_BYTES,
         minimum=0,
         maximum=_INT64_MAX,
     )
-    until: str = option("Up to this position; default: latest.", default="")
+    until: str = option("Read up to this position; default: latest.", default="")
     chunk_bytes: int = option(
         "Commit when about this much of all logs was read; default: 128 MiB.",
         default=CHUNK_BYTES,
@@ -149,11 +151,11 @@ class BackfillOptions(Metered, IntoFolder, Bounded, OnSpark):
 
     tables: tuple[str, ...] = option("The tables.")
     mode: str = option(
-        "initial: what is left of the last run, if anything; always: everything again.",
+        "initial: continue the last run, if it is not complete; always: read everything again.",
         default=INITIAL,
         choices=(INITIAL, ALWAYS),
     )
-    plan: bool = option("Only print what would be done.", default=False)
+    plan: bool = option("Print the plan without executing it.", default=False)
     shards: int = option(
         "The number of token ranges.", default=SHARDS, minimum=1, maximum=SHARDS_BOUND
     )

@@ -39,7 +39,7 @@ class _File:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _User:
     password: str = option("The argon2 hash of the password.", secret=True)
-    role: str = option("What the user may do.", choices=tuple(ROLES))
+    role: str = option("The role of the user.", choices=tuple(ROLES))
 
     def __post_init__(self) -> None:
         """Raise unless it is a hash: else no user could log in."""
@@ -51,7 +51,7 @@ class _User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Certificate:
-    role: str = option("What its owner may do.", choices=tuple(ROLES))
+    role: str = option("The role of the owner.", choices=tuple(ROLES))
 
 
 def read_users(path: Path) -> tuple[Mapping[str, User] | None, Mapping[str, Role] | None]:

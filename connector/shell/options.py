@@ -126,9 +126,9 @@ def _parser() -> argparse.ArgumentParser:
     add("port", nargs="?", default="", help=f"its native port (default: {_PORT})")
     add("--state", metavar="FILE", default="", help="the job's state file")
     add("--rest", metavar="URL", default="", help="the HTTP server of another machine, instead")
-    add("-e", "--execute", metavar="TEXT", help="execute TEXT and leave")
-    add("-f", "--file", metavar="FILE", help="execute a file and leave; - is standard input")
-    add("--format", choices=sorted(FORMATS), default="", help="how answers are written")
+    add("-e", "--execute", metavar="TEXT", help="execute TEXT and exit")
+    add("-f", "--file", metavar="FILE", help="execute a file and exit; - is standard input")
+    add("--format", choices=sorted(FORMATS), default="", help="the format of answers")
     add("-y", "--yes", action="store_true", help="do not ask before something is destroyed")
     add("-u", "--username", default="", help="the user, as Cassandra knows it")
     add("-p", "--password", help="the password; better leave it out and be asked")
@@ -136,15 +136,30 @@ def _parser() -> argparse.ArgumentParser:
     add("--ssl", action="store_true", help="connect by TLS")
     add("--connect-timeout", metavar="SECONDS", default="", help="default: 5")
     add("--request-timeout", metavar="SECONDS", default="", help="default: 10")
-    add("--protocol-version", type=int, metavar="N", help="of the native protocol (default: 5)")
+    add(
+        "--protocol-version",
+        type=int,
+        metavar="N",
+        help="the version of the native protocol (default: 5)",
+    )
     add("-C", "--color", action="store_true", help="colours, on any terminal")
     add("--no-color", action="store_true", help="no colours")
-    add("--encoding", default="", help="of the output (default: utf-8)")
-    add("--cqlshrc", metavar="FILE", default="", help="instead of ~/.cassandra/cqlshrc")
-    add("--credentials", metavar="FILE", default="", help="instead of ~/.cassandra/credentials")
+    add("--encoding", default="", help="the encoding of the output (default: utf-8)")
+    add(
+        "--cqlshrc",
+        metavar="FILE",
+        default="",
+        help="the file to use instead of ~/.cassandra/cqlshrc",
+    )
+    add(
+        "--credentials",
+        metavar="FILE",
+        default="",
+        help="the file to use instead of ~/.cassandra/credentials",
+    )
     add("-t", "--tty", action="store_true", help="prompt even if this is not a terminal")
     add("--disable-history", action="store_true", help="keep no history")
-    add("--debug", action="store_true", help="show where errors come from")
+    add("--debug", action="store_true", help="show tracebacks of errors")
     add("-v", "--version", action="version", version=f"headrace {__version__}")
     return parser
 

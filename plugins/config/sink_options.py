@@ -27,7 +27,7 @@ class SinkOptions:
         choices=("all", "none"),
     )
     errors_retry_timeout: int | None = option(
-        "How long, in ms, a call that may succeed later is repeated; -1: without limit. "
+        "How long, in ms, to retry a call that may succeed later; -1: without limit. "
         "By default runtime.retry_seconds_max.",
         name="errors.retry.timeout",
         default=None,
@@ -40,7 +40,7 @@ class SinkOptions:
         minimum=100,
     )
     errors_log_enable: bool = option(
-        "Log each dead letter: where, and why.",
+        "Log the place and the reason of each dead letter.",
         name="errors.log.enable",
         default=False,
     )
@@ -61,7 +61,7 @@ class SinkOptions:
         minimum=-1,
     )
     errors_context: bool = option(
-        "Describe the error in headers there.",
+        "Describe the error in headers of the dead letter.",
         name="errors.deadletterqueue.context.headers.enable",
         default=True,
     )
@@ -76,7 +76,7 @@ class SinkOptions:
     )
 
     large_policy: str = option(
-        "What becomes of a value that is too large for a message: `dlq`, `fail` (the split stops), "
+        "How to handle a value that is too large for a message: `dlq`, `fail` (the split stops), "
         "`truncate`, `chunk`, `claim-check`.",
         name="large.policy",
         default="dlq",

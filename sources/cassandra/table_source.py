@@ -79,7 +79,10 @@ class TableConfig:
     )
     splits: int = option("Ranges of tokens.", default=64, minimum=1, maximum=4096)
     page_rows: int = option(
-        "Rows that a node returns at a time.", default=1_000, minimum=1, maximum=100_000
+        "The number of rows in a page that a node returns.",
+        default=1_000,
+        minimum=1,
+        maximum=100_000,
     )
     read_consistency: str = option(
         "The consistency level of reads.",

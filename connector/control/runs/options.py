@@ -117,7 +117,8 @@ class OnEngine:
     """The engine of a run of a statement."""
 
     engine: str | None = option(
-        "What the run is on: the process of its job, or Spark; by default what its source says.",
+        "The engine of the run: the process of its job, or Spark; by default the engine of its "
+        "source.",
         default=None,
         choices=ENGINES,
     )

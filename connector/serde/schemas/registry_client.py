@@ -53,7 +53,9 @@ class RegistryForbiddenError(FatalError):
 class RegistryConfig:
     """Options of the schema store `registry`, each after `schema.store.`."""
 
-    url: str = option("Its address: http://host:port; separate several with commas.")
+    url: str = option(
+        "The address of the registry: http://host:port; separate several with commas."
+    )
     user: str | None = option("The user, for HTTP basic authentication.", default=None)
     password: str | None = option("The user's password.", default=None, secret=True)
     ca_location: str | None = option(

@@ -104,13 +104,13 @@ class CassandraStoreConfig:
     )
     keyspace: str = option("The keyspace of the store's tables.", default="headrace")
     replication_factor: int = option(
-        "Of the keyspace, in each data centre, when headrace makes it.",
+        "Replication factor of the keyspace in each data centre, if headrace creates it.",
         default=3,
         minimum=1,
         maximum=16,
     )
     datacenter: str | None = option(
-        "The data centre whose nodes are asked, where there are several.", default=None
+        "The data centre whose nodes are used, if there are several.", default=None
     )
     consistency: str = option(
         "QUORUM; or LOCAL_QUORUM, when all workers of a job are in one data centre.",

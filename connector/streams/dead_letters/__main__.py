@@ -17,7 +17,11 @@ def watch_parser() -> argparse.ArgumentParser:
     """Return the parser of this module's arguments."""
     parser = app_parser("dead_letters", "Watch the dead letters of a job.", "dead-letters")
     parser.add_argument(
-        "--window", type=int, default=WINDOW_SECONDS, metavar="SECONDS", help="what is counted by"
+        "--window",
+        type=int,
+        default=WINDOW_SECONDS,
+        metavar="SECONDS",
+        help="count dead letters by this",
     )
     parser.add_argument(
         "--max", type=int, metavar="N", help="exit with 4 at more than N of them within a window"

@@ -72,7 +72,7 @@ class AgentConfig(HoldOptions):
         default=None,
     )
     otel_every_seconds: float = option(
-        "How often they are sent.", default=10.0, minimum=0.1, maximum=3600
+        "The time between two sendings.", default=10.0, minimum=0.1, maximum=3600
     )
     disposal: str | None = option(
         "What becomes of a final segment that no job needs: keep, delete or archive:DIR; default: "
