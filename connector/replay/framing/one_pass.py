@@ -30,7 +30,8 @@ from headrace.connector.replay.shards import inside, opened, reader_of, short_of
 from headrace.plugins import CloseReason, HeadraceError, Reader, Source
 
 PASS_BYTES: Final = 1024 * 1024 * 1024
-"""The bytes of logs in one pass, which is delivered again if the process dies."""
+"""Of logs, for one pass: what is delivered again if the process dies."""
+_COLLECT_AFTER: Final = 20_000  # New objects that can have references, during a pass.
 
 
 def passes_of(works: Sequence[Work], width: int) -> Sequence[Sequence[Work]]:
@@ -64,7 +65,7 @@ def deliver_together(works: Sequence[Work]) -> Sequence[ShardReport]:
             opened(works[0].shard, sparing=True) as source,
             _sendings(works) as sendings,
             contextlib.closing(_Pass(source, works, sendings, reports)) as one,
-            _frozen(),
+            _spared(),
         ):
             one.run()
     except HeadraceError as error:
@@ -79,9 +80,14 @@ def deliver_together(works: Sequence[Work]) -> Sequence[ShardReport]:
 
 
 @contextlib.contextmanager
-def _frozen() -> Iterator[None]:
-    """Exclude the objects of a pass, and all modules, from its garbage collections."""
-    is_task = gc.get_freeze_count() > 0  # A task of Spark: see `keep_modules`.
+def _spared() -> Iterator[None]:
+    """Have few garbage collections in a pass, without what lives as long as it, and all modules.
+
+    Each would visit the records that wait to be settled, and empty the cache of the processor.
+    """
+    is_task = gc.get_freeze_count() > 0  # Of Spark: see `keep_modules`.
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], _COLLECT_AFTER), *before[1:])
     if not is_task:
         gc.freeze()
     try:
@@ -89,6 +95,7 @@ def _frozen() -> Iterator[None]:
     finally:
         if not is_task:
             gc.unfreeze()
+        gc.set_threshold(*before)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import gc
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,21 +72,34 @@ def test_a_ring(name: str, shards: int, tmp_path: Path) -> None:
     assert expected
 
 
+@pytest.fixture
+def _collector() -> Iterator[None]:
+    """Have the collector as in a process of a user, and then as in the tests."""
+    before = gc.get_threshold()
+    gc.unfreeze()
+    gc.set_threshold(700, *before[1:])
+    yield
+    gc.freeze()
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("_collector")
 def test_garbage_of_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a pass runs the collector passes over what was there before; not in the end."""
-    before = gc.get_freeze_count()
+    """While a pass runs there are few collections, without what was there before; not after it."""
+    before = gc.get_freeze_count(), gc.get_threshold()
     found: list[int] = []
     finish = Sending.finish
 
     def noted(sending: Sending) -> None:
         found.append(gc.get_freeze_count())
+        found.append(gc.get_threshold()[0] // 10_000)
         finish(sending)
 
     monkeypatch.setattr(Sending, "finish", noted)
     deliver_together(works_of(ring("5.0-ring"), tmp_path, 2))
 
     assert all(filled(found))
-    assert before == gc.get_freeze_count()
+    assert before == (gc.get_freeze_count(), gc.get_threshold())
 
 
 @pytest.mark.parametrize("name", ["5.0-schema", "4.0-random"])
