@@ -62,15 +62,9 @@ from headrace.sources.cassandra.framed.sorting import EntrySorter
 from headrace.sources.cassandra.job_options import JobOptions
 from headrace.sources.cassandra.logs import seek
 from headrace.sources.cassandra.logs.archive_checks import flaws
+from headrace.sources.cassandra.logs.batch_ends import ahead
 from headrace.sources.cassandra.logs.directory import LogDirectory
-from headrace.sources.cassandra.logs.seek import (
-    Logs,
-    acquaint,
-    ahead,
-    backlog,
-    located,
-    spared_bytes,
-)
+from headrace.sources.cassandra.logs.seek import Logs, acquaint, backlog, located, spared_bytes
 from headrace.sources.cassandra.logs.space import spaces
 from headrace.sources.cassandra.reader import CassandraReader
 from headrace.sources.cassandra.reading.segment_index import SectionFilter
@@ -271,9 +265,10 @@ class CassandraSource(
         seek.check_place(target)
 
     def ahead(self, position: Position | None, size_bytes: int) -> Position:
-        """Advance all logs by the same part of the rest; see `seek.ahead`."""
+        """Advance all logs to what was logged at about the same time; see `batch_ends`."""
         assert position is None or isinstance(position, CdcState)  # noqa: S101 (from decode_position)
-        return ahead(self._logs_of(position), position or self._nowhere(), size_bytes)
+        logs, begun = self._logs_of(position), position or self._nowhere()
+        return ahead(logs, begun, size_bytes, self._parts.keys)
 
     def _logs_of(self, position: CdcState | None) -> Logs:
         """Return the logs that a split at *position* reads."""

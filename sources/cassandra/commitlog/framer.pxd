@@ -47,6 +47,8 @@ cdef class Framer:
     cdef inline int64_t vint(self, Py_ssize_t at) noexcept
     cdef inline Py_ssize_t after_vint(self, Py_ssize_t at) noexcept
     cpdef allow(self, int64_t limit, int64_t until=*, int64_t indexed=*)
+    @cython.locals(found=int)
+    cpdef int pass_sections(self, int64_t begin) except -1
     cpdef go_on(self, error)
     cpdef int next_entry(self) except -1
     @cython.locals(found=int)

@@ -170,6 +170,20 @@ class Framer:
         if self.is_apart:
             self.window = room
 
+    def pass_sections(self, begin: int) -> int:
+        """Move to the first section that begins at or behind *begin*, by markers alone.
+
+        Returns ENTRY, or LIMIT or FINISHED if there is none. Raises as `next_entry`.
+        """
+        self.resume = max(self.resume, begin)
+        while self.section_end < begin:
+            self.at = self.section_end
+            found = self._next_section()
+            if found != constants.ENTRY:
+                return found
+        self.at = self.section_end
+        return constants.ENTRY
+
     def go_on(self, error: CorruptSegmentError) -> None:
         """Skip the damage in *error*; the next entry is the first one after it."""
         self.at = error.end

@@ -1,9 +1,8 @@
 """Finds places that users name in the logs, and sizes of backlogs: by names and sizes only."""
 
 import datetime as dt
-import heapq
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,10 +15,6 @@ from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 from headrace.sources.cassandra.state.gaps import START
 
 Logs = Mapping[str, NodeLog]
-_Step = tuple[float, str, int, Marker]  # Its share of the log's backlog, node, size, end.
-
-STEP_BYTES: Final = 512 * 1024  # As much as a worker reads of one log before it reads the next.
-
 _PLACE: Final = re.compile(r"(?:(?P<node>[^=:,]+)[=:])?(?P<segment>\d{1,19}):(?P<offset>\d{1,10})")
 _EARLIEST, _LATEST = "earliest", "latest"
 _HINT: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, or segment:offset"
@@ -53,68 +48,15 @@ def backlog(logs: Logs, state: CdcState | None) -> Sequence[Backlog]:
             part = Backlog(partition={"node": node}, size_bytes=0, files=0, problem=problem)
             found.append(part)
             continue
-        sizes = [_left(log, segment, marker or Marker(0, 0)) for segment in segments]
+        sizes = [left_of(log, segment, marker or Marker(0, 0)) for segment in segments]
         left = [size for size in sizes if size]
         found.append(Backlog(partition={"node": node}, size_bytes=sum(left), files=len(left)))
     return found
 
 
 def unread_bytes(log: NodeLog, marker: Marker) -> int:
-    """Return the number of bytes of a log after *marker*. Raises as `segments`."""
-    return sum(_left(log, segment, marker) for segment in log.segments())
-
-
-def ahead(logs: Logs, state: CdcState, size_bytes: int) -> CdcState:
-    """Return *state* with its markers advanced by about *size_bytes*, summed over all logs.
-
-    Markers advance by steps within segments, up to the durable offset, and by at least one step if
-    any is left. All logs advance by the same share of their backlog: copies of a log that is ahead
-    wait for the others.
-    """
-    acquaint(logs, state)
-    markers = {node: state.markers.get(node, START) for node in logs}
-    left = {node: _left_of(log, markers[node]) for node, log in logs.items()}
-    steps: Iterable[_Step]
-    if sum(size for each in left.values() for _, size in each) <= size_bytes:
-        steps = [(0, node, 0, _end_of(each[-1][0])) for node, each in left.items() if each]
-    else:
-        steps = heapq.merge(*(_steps(node, each, markers[node]) for node, each in left.items()))
-    taken = 0
-    for _, node, size, end in steps:
-        if taken and taken + size > size_bytes:
-            break
-        taken += size
-        markers[node] = end
-    return replace(state, markers=markers, manifests=_manifests(logs))
-
-
-def _left_of(log: NodeLog, marker: Marker) -> Sequence[tuple[SegmentInfo, int]]:
-    """Return the segments with data after *marker* and their bytes, unpacked if known."""
-    found = []
-    for segment in log.segments():
-        if segment.end and _end_of(segment) > marker:
-            known = max(0, segment.indexed - _first(segment, marker))
-            found.append((segment, max(known, _left(log, segment, marker))))
-    return found
-
-
-def _steps(node: str, left: Sequence[tuple[SegmentInfo, int]], marker: Marker) -> Iterator[_Step]:
-    """Yield the steps of a log.
-
-    A place within a final segment must be before the end of its sections, which only its index
-    knows.
-    """
-    whole, before = max(1, sum(size for _, size in left)), 0
-    for segment, size in left:
-        first = _first(segment, marker)
-        known = segment.indexed if segment.end == END_OFFSET else segment.end
-        begun = 0
-        for done in range(STEP_BYTES, min(size, known - first), STEP_BYTES):
-            end = Marker(segment.segment_id, first + done)
-            yield (before + done) / whole, node, STEP_BYTES, end
-            begun = done
-        before += size
-        yield before / whole, node, size - begun, _end_of(segment)
+    """Return the bytes of a log after *marker*. Raises as `segments`."""
+    return sum(left_of(log, segment, marker) for segment in log.segments())
 
 
 def stretches(log: NodeLog, marker: Marker, size_bytes: int) -> Sequence[tuple[Marker, Marker]]:
@@ -125,20 +67,20 @@ def stretches(log: NodeLog, marker: Marker, size_bytes: int) -> Sequence[tuple[M
     found: list[tuple[Marker, Marker]] = []
     begin, at, taken = marker, marker, 0
     for segment in log.segments():
-        left = _left(log, segment, marker)
+        left = left_of(log, segment, marker)
         if not left:
             continue
         if taken and taken + left > size_bytes:
             found.append((begin, at))
             begin, taken = at, 0
-        first = _first(segment, marker)
+        first = first_behind(segment, marker)
         parts = -(-left // size_bytes)
         for number in range(1, parts):
             at = Marker(segment.segment_id, first + left * number // parts)
             found.append((begin, at))
             begin = at
         taken += left // parts
-        at = _end_of(segment)
+        at = end_of(segment)
     return [*found, (begin, at)] if taken else found
 
 
@@ -147,7 +89,7 @@ def spared_bytes(
 ) -> int:
     """Return the bytes after *marker* in those parts of segments that *spared* returns."""
     return sum(
-        max(0, end - max(begin, _first(segment, marker)))
+        max(0, end - max(begin, first_behind(segment, marker)))
         for segment in log.segments()
         if segment.segment_id >= marker.segment_id
         for begin, end in spared(segment)
@@ -165,7 +107,7 @@ def located(logs: Logs, state: CdcState, target: str) -> CdcState:
     for node, offset in _offsets(logs, target.strip()).items():
         if node in state.hosts or len(logs) <= LOG_SLOTS_MAX:  # Otherwise the split does not read.
             state = state.moved({"node": node}, offset)
-    return replace(state, manifests=_manifests(logs))
+    return replace(state, manifests=manifests_of(logs))
 
 
 def check_place(target: str) -> None:
@@ -173,8 +115,8 @@ def check_place(target: str) -> None:
     _places(target.strip())
 
 
-def _manifests(logs: Logs) -> Mapping[str, Stored]:
-    """Return the manifests after a listing: segments below a marker then count as old."""
+def manifests_of(logs: Logs) -> Mapping[str, Stored]:
+    """Return what is listed, so that what a log has below a marker is old."""
     for log in logs.values():
         log.segments()
     return {node: log.manifest.stored for node, log in logs.items()}
@@ -239,10 +181,11 @@ def _end(log: NodeLog) -> Mapping[str, int | str] | None:
     segments = log.segments()
     if not segments:
         return None
-    return _end_of(segments[-1]).shown()
+    return end_of(segments[-1]).shown()
 
 
-def _end_of(segment: SegmentInfo) -> Marker:
+def end_of(segment: SegmentInfo) -> Marker:
+    """Return where a segment may be read to."""
     return Marker(segment.segment_id, segment.end)
 
 
@@ -258,16 +201,16 @@ def _from_time(log: NodeLog, time_ms: float) -> Mapping[str, int | str] | None:
     return _end(log)
 
 
-def _first(segment: SegmentInfo, marker: Marker) -> int:
-    """Return the offset in *segment* from which data is after *marker*."""
+def first_behind(segment: SegmentInfo, marker: Marker) -> int:
+    """Return where in *segment* lies what is behind *marker*."""
     return marker.offset if segment.segment_id == marker.segment_id else 0
 
 
-def _left(log: NodeLog, segment: SegmentInfo, marker: Marker) -> int:
-    """Return the bytes of *segment* after *marker*; an estimate for a packed segment."""
+def left_of(log: NodeLog, segment: SegmentInfo, marker: Marker) -> int:
+    """Return the bytes of *segment* that lie behind *marker*; of a packed one, about as many."""
     if segment.segment_id < marker.segment_id:
         return 0
-    read = _first(segment, marker)
+    read = first_behind(segment, marker)
     if segment.end != END_OFFSET:
         return max(0, segment.end - read)
     if read == END_OFFSET:

@@ -28,6 +28,7 @@ from headrace.sources.cassandra.logs.directory import (
     SegmentBytes,
     SegmentInfo,
 )
+from headrace.sources.cassandra.logs.logged_times import LatestTimes
 from headrace.sources.cassandra.mutation.errors import BadMutationError
 from headrace.sources.cassandra.native import constants
 from headrace.sources.cassandra.reading.log_tables import CHANGES_MAX, LogTables
@@ -81,6 +82,7 @@ class LogCursor:
         self.fetched_ms = 0
         self.durable_ms = 0
         """Of the open segment: see `SegmentInfo`."""
+        self.latest = LatestTimes()
         self.segments_begun = 0
         self.segments_read = 0
         """How many were started so far."""
@@ -107,6 +109,7 @@ class LogCursor:
     def seek(self, marker: Marker) -> None:
         """Continue after *marker*, which may be an earlier position."""
         self.close()
+        self.latest.forget()
         self.marker = marker
         self.at_end = False
         self.fetched_ms = 0  # The marker's segment may be gone: list again.
@@ -251,6 +254,8 @@ class LogCursor:
                     self._ask(intake, host)
                     self._follow_tables(routes)
                 elif found != constants.SCHEMA_CHANGE:
+                    if found == constants.ENTRY and framer.start < framer.end:  # Not passed over.
+                        self.latest.note(framer.entry(), framer.messaging)
                     return found
                 else:
                     is_enough = self._change()

@@ -1,12 +1,13 @@
 """Reads every node's log once and feeds all the splits a process owns.
 
-The log furthest behind is read next, so that the copies of a mutation arrive at similar times and
-few records wait for them. For one thread; blocking file I/O. Rules cite docs/agreement.md by line.
+The log furthest behind is read next, so that copies of a mutation meet soon and the records that
+wait for them stay few: by the mutations that it met, among those that are not ahead by write times.
+For one thread; blocking file I/O. Rules cite docs/agreement.md by line.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush
 from operator import attrgetter
 from typing import Final
 
@@ -19,6 +20,7 @@ from headrace.sources.cassandra.agreement.rules import Agreement
 from headrace.sources.cassandra.errors import AgentUnavailableError, LogUnreadableError
 from headrace.sources.cassandra.keystore.keys import Keys
 from headrace.sources.cassandra.logs.directory import LogReader
+from headrace.sources.cassandra.logs.logged_times import APART_US
 from headrace.sources.cassandra.reading.comparison import Comparison
 from headrace.sources.cassandra.reading.cursor import CHUNK_BYTES, LogCursor, Spared
 from headrace.sources.cassandra.reading.damage import Losses, Lost
@@ -53,6 +55,14 @@ PASS_BYTES_MAX: Final = 32 * 1024 * 1024  # Read in one pass, with or without ag
 _TURN_BYTES: Final = 64 * 1024  # The least that a turn counts for, if the log had anything to read.
 FETCHED_MS_MAX: Final = 10_000  # Line 8.
 _LIVE: Final = attrgetter("live")
+
+
+def _first_due(ready: Sequence[tuple[int, int]], logs: Sequence[tuple[LogCursor, int]]) -> int:
+    """Return which of *ready* is read next: of those furthest behind that are not surely ahead."""
+    latest = [logs[at][0].latest for _, at in ready]
+    newest_us = min(each.newest_us for each in latest) + APART_US
+    due = [n for n, each in enumerate(latest) if each.oldest_us <= newest_us]
+    return min(due, key=ready.__getitem__)
 
 
 class _Away:
@@ -467,8 +477,7 @@ class Pump:
         logs = [(cursor, self.hosts[cursor.node]) for cursor in self._read_now(demand.logs)]
         most = self._segments_max
         ready = [(progress[host], at) for at, (c, host) in enumerate(logs) if c.may_go_on(most)]
-        heapify(ready)
-        since_ms = 0  # The offset of the wall clock from the monotonic clock.
+        since_ms = 0  # What makes the clock's time that since 1970.
         if ready:
             since_ms = self._wall_ms() - started_ms
             self.bring_time()
@@ -488,7 +497,8 @@ class Pump:
             if late and budget < whole:  # Every pass reads something.
                 break
             intake.now_ms = now_ms + since_ms
-            cursor, host = logs[at := ready[0][1]]
+            first = _first_due(ready, logs)
+            cursor, host = logs[at := ready[first][1]]
             before = cursor.read_bytes
             try:
                 cursor.advance(intake, host, demand)
@@ -508,9 +518,9 @@ class Pump:
             if cursor.read_bytes > before:  # Otherwise the log has nothing new, and uses no budget.
                 budget -= max(cursor.read_bytes - before, _TURN_BYTES)
             if cursor.may_go_on(most):
-                heapreplace(ready, (progress[host], at))
+                ready[first] = (progress[host], at)
             else:
-                heappop(ready)
+                del ready[first]
         self.more = self.stopped_by is None and not all(c.at_end for c in self.cursors)
         now_ms = self._now_ms()
         self.read_ms += now_ms - started_ms

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sources.cassandra.commitlog.heads import partition_key
+from headrace.sources.cassandra.commitlog.heads import first_write_us, partition_key
 from headrace.sources.cassandra.errors import CorruptSegmentError, NoKeyError, SegmentError
 from headrace.sources.cassandra.keystore.keys import KeyOptions, Keys
 from headrace.sources.cassandra.log import (
@@ -20,9 +20,12 @@ from headrace.sources.cassandra.log import (
 )
 from headrace.sources.cassandra.mutation.changes import Mutation, MutationDecoder
 from headrace.sources.cassandra.mutation.errors import BadMutationError, UnknownTableError
+from headrace.sources.cassandra.mutation.parser import Cutter
+from headrace.sources.cassandra.native.constants import MESSAGING_60
 from headrace.sources.cassandra.schema.ddl import parse_schema
 from headrace.sources.cassandra.schema.layout import Catalogue
 from headrace.sources.cassandra.schema.tables import Schema
+from helpers.logs.forged import NOW_US, TABLE, insert, mutation
 from helpers.logs.sample_log import (
     MUTATIONS,
     SEGMENT,
@@ -249,12 +252,12 @@ def test_raw_entries_need_no_schema() -> None:
 
 
 @pytest.mark.parametrize("name", ["4.0-ops", "6.0-v9-ops"])
-def test_the_key_of_a_mutation_is_found_without_its_schema(name: str) -> None:
-    """With all before it: the flags and the schema epoch of 6.0, a key of any length."""
+def test_the_head_of_a_mutation_is_read_without_its_schema(name: str) -> None:
+    """Key and first write time: flags and schema epoch of 6.0 before them, a key of any length."""
     folder = recording(name)
     schema = parse_schema((folder / "schema.cql").read_text())
-    decoder = MutationDecoder(Catalogue(schema))
-    seen = 0
+    decoder, cutter = MutationDecoder(Catalogue(schema)), Cutter(Catalogue(schema))
+    seen = timed = 0
     for path in segments(folder / "segments"):
         entries = LogEntries(io.BytesIO(path.read_bytes()))
         for raw in entries:
@@ -263,4 +266,17 @@ def test_the_key_of_a_mutation_is_found_without_its_schema(name: str) -> None:
                 decoded = decoder.decode(raw, messaging=messaging, segment_id=0, position=0)
                 assert decoded.updates[0].key == partition_key(raw, messaging)
                 seen += 1
+                cutter.cut(raw, 0, len(raw), messaging)
+                cutter.span()
+                if len(decoded.updates) == 1 and cutter.oldest <= cutter.newest:
+                    assert cutter.oldest == first_write_us(raw, messaging)
+                    timed += 1
     assert seen > 700
+    assert timed > 600
+
+
+def test_a_write_time_before_times_count() -> None:
+    """It is before 2015 if a client says so; an update without rows has none."""
+    assert -5 == first_write_us(insert(b"k", b"v", at_us=-NOW_US - 5), 12)
+    assert NOW_US == first_write_us(insert(b"k", b"v", messaging=MESSAGING_60), MESSAGING_60)
+    assert first_write_us(mutation(TABLE.bytes + b"\1k\1"), 12) is None

@@ -180,6 +180,36 @@ def test_small_mutations_of_all_logs_come_together(
     assert shown(job.verified()) == shown(by_spark)
 
 
+@pytest.mark.parametrize(
+    ("few", "batch_bytes"),
+    [(2, 21_000_000), (3, 21_000_000), (3, WHOLE)],
+    ids=["framed", "alone", "whole"],
+)
+def test_a_node_that_was_down(
+    few: int, batch_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that begins later is read later: no mutation gives way, and books are a worker's."""
+    monkeypatch.setattr(framed_shards, "SHARDS_MIN", few)
+    job = GapJob(tmp_path, records_max=3_000)
+    rows = [insert(b"key %d" % n, bytes(1_000), at_us=n * 10_000) for n in range(16_000)]
+    for node, first in zip(NODES, (8_000, 0, 0), strict=True):
+        number = SEGMENT_ID + first * 10  # The time in ms at which the node started.
+        sections = [rows[at : at + 100] for at in range(first, len(rows), 100)]
+        made = segment(sections, segment_id=number)
+        index = f"{made.durable}\nCOMPLETED"
+        write_segment(tmp_path / node, made.content, segment_id=number, index=index)
+    job.deliver({"plugin": "null"}, {})
+    run_by_hand(job.path, batch_bytes=batch_bytes)
+    by_spark = job.verified()
+
+    assert (batches_of(job) == 1) is (batch_bytes == WHOLE)
+    assert 0 == by_spark["figures"]["dead_lettered"]
+    assert 16_000 == by_spark["total"]["tables"]["forged.t"]["delivered"]
+    job.path.write_text(job.path.read_text().replace("job: orders", "job: others"))
+    assert 0 == job.run()
+    assert shown(job.verified()) == shown(by_spark)
+
+
 def shown(books: Mapping[str, Any]) -> object:
     """Return what books of splits say of mutations and tables, but not of what is remembered."""
     return {

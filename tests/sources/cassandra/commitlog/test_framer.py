@@ -74,6 +74,32 @@ def sample() -> tuple[Forged, list[bytes]]:
     return segment(sections, zeros=24), [raw for section in sections for raw in section]
 
 
+@given(
+    sections=st.lists(st.lists(raw_mutations, max_size=5), max_size=5),
+    begins=st.lists(st.integers(0, 3_000), max_size=3).map(sorted),
+    read=st.integers(0, 3),
+)
+def test_sections_are_passed_by_their_markers(
+    sections: list[list[bytes]], begins: list[int], read: int
+) -> None:
+    """The next entry is the first of a section that begins behind a place, read on or not."""
+    made = segment(sections)
+    source, at = framer(Bytes(made.content).read_into), 0
+    for begin in begins:
+        first = [made.header_bytes, *made.section_ends]
+        behind = min((place for place in first if place >= max(begin, at)), default=None)
+        is_there = source.pass_sections(begin) == constants.ENTRY
+        assert is_there is (behind is not None)
+        if behind is None:
+            return
+        assert behind == source.at
+        entries = [end for end in made.ends if end > behind]
+        for end in entries[:read]:
+            assert constants.ENTRY == source.next_entry()
+            assert end == source.at
+        at = source.section_end if read and entries else behind
+
+
 @given(sections=st.lists(st.lists(raw_mutations, max_size=5), max_size=5))
 def test_all_entries_come_out_in_order(sections: list[list[bytes]]) -> None:
     """Any bytes between zlib's checksums are found, at the end of their entry."""

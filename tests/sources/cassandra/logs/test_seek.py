@@ -15,7 +15,7 @@ from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import write_segment
 from headrace.sources.cassandra.logs.directory import LogDirectory
 from headrace.sources.cassandra.logs.pins import FOLDER
-from headrace.sources.cassandra.logs.seek import STEP_BYTES, ahead, backlog, located
+from headrace.sources.cassandra.logs.seek import backlog, located
 from headrace.sources.cassandra.source import CassandraSource
 from headrace.sources.cassandra.state.cdc_state import CdcState, Marker
 from helpers.logs.forged import insert
@@ -153,31 +153,3 @@ def test_what_is_no_place_in_any_log(target: str, problem: str) -> None:
         return
     with pytest.raises(ConfigError, match=problem):
         CassandraSource.check_place(target)
-
-
-@pytest.mark.parametrize("live", [False, True])
-def test_all_logs_come_closer_to_their_ends_by_the_same_part(tmp_path: Path, *, live: bool) -> None:
-    """At each end of a batch no log is further than a step ahead of its part, amid segments."""
-    whole = {"n1": 6 * STEP_BYTES, "n2": 3 * STEP_BYTES + 5}
-    for node, size in whole.items():
-        index = f"{size}" if live else f"{size}\nCOMPLETED"
-        write_segment(tmp_path / node, bytes(size + 7), segment_id=5, index=index)
-    logs = {node: LogDirectory(tmp_path / node) for node in whole}
-    state, parts = EMPTY, []
-    while (following := ahead(logs, state, 2 * STEP_BYTES)).markers != state.markers:
-        state = following
-        ends = {n: min(size, state.markers[n].offset) for n, size in whole.items()}
-        parts.append({node: ends[node] / size for node, size in whole.items()})
-
-    assert len(parts) == 5
-    assert all(abs(part["n1"] - part["n2"]) <= 1 / 3 for part in parts)
-    assert {"n1": 1, "n2": 1} == parts[-1]
-    assert state.markers == ahead(logs, EMPTY, 1 << 62).markers
-
-
-def test_a_final_segment_whose_index_is_behind_is_taken_whole(tmp_path: Path) -> None:
-    """A place is not chosen where a packed segment may have ended: its file says nothing of it."""
-    write_segment(tmp_path / "n1", bytes(4 * STEP_BYTES), segment_id=5, index="1\nCOMPLETED")
-    logs = {"n1": LogDirectory(tmp_path / "n1")}
-
-    assert {"n1": Marker(5, END_OFFSET)} == ahead(logs, EMPTY, 1).markers
