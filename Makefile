@@ -49,13 +49,9 @@ real-node:  ## Run that part of test-real which needs one node, on two of them.
 real-ring:  ## Run that part of test-real which needs a ring, or a node of its own.
 	HEADRACE_NATIVE=require $(BIN)/pytest -v --durations 40 -n 1 --timeout 2400 -m "real and ring" tests/real
 
-test-newest: .venv/core  ## Run those unit tests that a version of Python may decide with the newest Python here, interpreted; skipped if none is newer.
-	@newest=$$(.ci/newest); \
-	if [ -z "$$newest" ]; then echo "headrace: no Python here is newer than that of .venv: test-newest is skipped"; exit 0; fi; \
-	set -ex; \
-	test -x .venv/newest/bin/python || "$$newest" -m venv .venv/newest; \
-	HEADRACE_NATIVE=off .ci/twice $(BIN)/uv pip install -q -p .venv/newest -c constraints.txt cython setuptools; \
-	HEADRACE_NATIVE=off .ci/twice $(BIN)/uv pip install -q -p .venv/newest -c constraints.txt --no-build-isolation -e '.[test]'; \
+test-newest: .venv/newest/ready  ## Run those unit tests that a version of Python may decide with the newest Python here, interpreted; skipped if none is newer.
+	@if [ ! -e $< ]; then echo "headrace: no Python here is newer than that of .venv: test-newest is skipped"; exit 0; fi; \
+	set -x; \
 	HEADRACE_NATIVE=off .venv/newest/bin/pytest tests/connector/control tests/connector/foundation
 
 test-older-spark: .venv/ready .venv/native .venv/spark42  ## Run those tests of Spark that a version decides with Spark 4.2; test-real has the newest. Needs Java and Maven.
@@ -169,6 +165,16 @@ clean:  ## Remove the environment and everything built.
 	rm -rf $@
 	.ci/twice $(BIN)/uv pip install -q --compile-bytecode -p .venv --no-deps --require-hashes --target $@ -r .ci/spark42.txt
 	@touch $@
+
+# Not made, and so looked for again, if no Python here is newer than that of .venv.
+.venv/newest/ready: .venv/core
+	@newest=$$(.ci/newest); \
+	if [ -z "$$newest" ]; then exit 0; fi; \
+	set -ex; \
+	test -x .venv/newest/bin/python || "$$newest" -m venv .venv/newest; \
+	HEADRACE_NATIVE=off .ci/twice $(BIN)/uv pip install -q -p .venv/newest -c constraints.txt cython setuptools; \
+	HEADRACE_NATIVE=off .ci/twice $(BIN)/uv pip install -q -p .venv/newest -c constraints.txt --no-build-isolation -e '.[test]'; \
+	touch $@
 
 .venv/docs: .venv/core
 	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e '.[docs]'
