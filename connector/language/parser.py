@@ -14,6 +14,7 @@ from headrace.connector.language.places import Place, place_of
 from headrace.connector.language.statements import (
     NO_TABLE,
     POLICIES,
+    TIME_HINT,
     TOKEN_COLUMN,
     AcceptGap,
     AlterCdc,
@@ -81,7 +82,6 @@ _SCOPES: Final = ("CHANGE", "PRE", "POST", "LATEST", "ALL")
 _HINT: Final = re.compile(r"\s*/\*\+\s*CDC_INCLUDE\s*\(([A-Za-z_,\s]*)\)\s*\*/", re.IGNORECASE)
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,40}")
-_TIME_HINT: Final = "write '2026-01-31T12:00:00Z', ms since 1970, or NOW() - '15m'"
 
 _URI_HINT: Final = "write the URI in single quotes: 'kafka://host:9092?topic=name'"
 _MODE_HINT: Final = "in single quotes: 'realtime' or 'log'"
@@ -715,7 +715,7 @@ class _Parser:
             return Moment(None, ago)
         if at.accept("TO_DATE"):
             at.expect("(")
-            given = at.string("quoted time", hint=_TIME_HINT)
+            given = at.string("quoted time", hint=TIME_HINT)
             at.expect(")")
             return Moment(given)
         token = at.accept_kind(kind, TokenKind.STRING, TokenKind.UUID)

@@ -285,6 +285,9 @@ class Moment(msgspec.Struct, frozen=True):
     ago: str = ""
 
 
+TIME_HINT: Final = "write '2026-01-31T12:00:00Z', ms since 1970, or NOW() - '15m'"
+"""Of an error about a time: how one is written."""
+
 Literal = str | int | float | bool | Moment
 
 

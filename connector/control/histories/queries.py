@@ -12,6 +12,7 @@ from headrace.connector.history.following import WAIT_MS_MAX, Pace, place_of
 from headrace.connector.history.query import LIMIT_MAX, READS_MAX, Query, operations_of
 from headrace.connector.language.parser import CDC_TIME, PARTITION_ID, WRITE_TIME
 from headrace.connector.language.statements import (
+    TIME_HINT,
     Comparison,
     Condition,
     Literal,
@@ -23,7 +24,6 @@ from headrace.connector.language.statements import (
 
 LIMIT: Final = 100  # The limit of a SELECT without LIMIT.
 OP: Final = "op"
-_TIME_HINT: Final = "write '2026-01-31T12:00:00Z', ms since 1970, or NOW() - '15m'"
 _US_PER_MS: Final = 1_000
 _NUMBER_MAX: Final = 1 << 53  # In ms, or in µs: later than any time.
 
@@ -143,7 +143,7 @@ def _time(column: str, value: Literal, now_ms: int, per_ms: int) -> int:
         at = dt.datetime.fromisoformat(value if isinstance(value, str) else "")
     except ValueError:
         what = f"expected a time, found {str(value)[:32]!r}"
-        raise BadQueryError(_key(column), what, _TIME_HINT) from None
+        raise BadQueryError(_key(column), what, TIME_HINT) from None
     return us_of(at) // (_US_PER_MS // per_ms)
 
 

@@ -7,8 +7,10 @@ from typing import Any, Final
 from headrace.connector.control.errors import BadRunError
 from headrace.connector.control.runs.options import OF_KIND, IntoFolder, ReplayOptions
 from headrace.connector.control.runs.parts import part_of
+from headrace.connector.history.arrival import us_of
 from headrace.connector.history.durations import duration_ms
 from headrace.connector.language.statements import (
+    TIME_HINT,
     Bulk,
     BulkSource,
     Condition,
@@ -20,8 +22,6 @@ from headrace.connector.stores.asked_runs import Order, RunKind
 from headrace.plugins import Sink, parse_config
 
 _KINDS: Final = {Bulk.REPLAY: RunKind.REPLAY, Bulk.RECONCILE: RunKind.RECONCILE}
-_TIME_HINT: Final = "write '2026-01-31T12:00:00Z', ms since 1970, or NOW() - '15m'"
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _US_PER_MS: Final = 1_000
 _MS_MAX: Final = 253_402_300_800_000  # The end of the year 9999.
 
@@ -57,7 +57,7 @@ def bulk_order(
     checked(kind, options)
     low, high = _us("from", since, now_ms), _us("to", before, now_ms)
     if low is not None and low >= now_ms * _US_PER_MS:
-        raise BadRunError("from", "nothing was written after now", _TIME_HINT)
+        raise BadRunError("from", "nothing was written after now", TIME_HINT)
     if low is not None and high is not None and low >= high:
         raise BadRunError("to", "is not after FROM", "changes are from FROM on, and before TO")
     return Order(kind=kind, from_us=low, to_us=high, options=options)
@@ -95,12 +95,10 @@ def _us(key: str, value: Literal | None, now_ms: int) -> int | None:
             return (now_ms - (duration_ms(ago, key) if ago else 0)) * _US_PER_MS
         case Moment(given=str() as text) | (str() as text):
             try:
-                at = dt.datetime.fromisoformat(text)
+                return us_of(dt.datetime.fromisoformat(text))
             except ValueError:
                 said = f"expected a time, found {text[:48]!r}"
-                raise BadRunError(key, said, _TIME_HINT) from None
-            since = (at if at.tzinfo else at.replace(tzinfo=dt.UTC)) - _EPOCH
-            return since // dt.timedelta(microseconds=1)
+                raise BadRunError(key, said, TIME_HINT) from None
         case int() if not isinstance(value, bool) and 0 <= value < _MS_MAX:
             return value * _US_PER_MS
-    raise BadRunError(key, f"expected a time, found {str(value)[:48]!r}", _TIME_HINT)
+    raise BadRunError(key, f"expected a time, found {str(value)[:48]!r}", TIME_HINT)
