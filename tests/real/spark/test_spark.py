@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import py4j
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 import structlog
 from confluent_kafka import Producer
@@ -72,6 +74,14 @@ def test_what_is_submitted_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
     assert "true false 3 local[1]\n" == done.stdout
+
+
+def test_processes_import_bytecode(spark: SparkSession) -> None:
+    """Spark's Python processes import a pyspark whose bytecode is kept, and do not compile it."""
+    task = spark.sparkContext.parallelize([0], 1)
+    found = task.map(lambda _: (pyspark.__spec__.cached, py4j.__spec__.cached)).first()
+
+    assert all(cached is not None and Path(cached).is_file() for cached in found)
 
 
 def names_of(changes: DataFrame) -> Names:
