@@ -1,1 +1,1 @@
-"""Change history: a sink that keeps the changes of a table, and the queries of what it keeps."""
+"""Change history: a sink that stores the changes of a table, and queries of them."""

@@ -1,8 +1,8 @@
 """The arrival of a change: a hybrid logical clock in one number of 64 bits.
 
-The upper 44 bits are ms since 1970, the lower 20 a sequence within the millisecond. Arrivals of a
-history only ascend, also when the clock of the machine is set back: then they count on from the
-last one. One transaction gives them, so an arrival that is committed is never preceded later.
+The upper 44 bits are ms since 1970, the lower 20 a sequence within the millisecond. The arrivals of
+a history always increase, even if the clock of the machine is set back: then they continue from the
+last one. One transaction assigns them, so no later arrival precedes a committed one.
 """
 
 import datetime as dt
@@ -21,7 +21,7 @@ def first_of(ms: int) -> int:
 
 
 def ms_of(arrival: int) -> int:
-    """Return the milliseconds since 1970 of an arrival."""
+    """Return an arrival's time in milliseconds since 1970."""
     return arrival >> SEQUENCE_BITS
 
 
@@ -31,14 +31,14 @@ def sequence_of(arrival: int) -> int:
 
 
 def next_after(last: int, now_ms: int) -> int:
-    """Return the arrival after *last* at *now_ms*; those behind it are the numbers behind it."""
+    """Return the arrival after *last* at *now_ms*; further ones have the next numbers."""
     return max(last + 1, first_of(now_ms))
 
 
 def next_in_slot(last: int, now_ms: int, number: int, count: int) -> int:
-    """Return what `next_after` does, but in a millisecond of part *number* of *count*, from 0.
+    """Return `next_after` in a millisecond of part *number* of *count*, counted from 0.
 
-    SLOT_MAX arrivals from there on are of this part.
+    SLOT_MAX arrivals from there on belong to this part.
     """
     found = next_after(last, now_ms)
     ms = ms_of(found)
@@ -48,16 +48,16 @@ def next_in_slot(last: int, now_ms: int, number: int, count: int) -> int:
 
 
 def moment(ms: int) -> dt.datetime:
-    """Return the time of milliseconds since 1970, in UTC."""
+    """Return milliseconds since 1970 as a time in UTC."""
     return _EPOCH + dt.timedelta(milliseconds=ms)
 
 
 def us_of(at: dt.datetime) -> int:
-    """Return a time, in UTC if it has no zone, in µs since 1970."""
+    """Return a time, by default in UTC, in µs since 1970."""
     at = at if at.tzinfo else at.replace(tzinfo=dt.UTC)
     return (at - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def time_text(ms: int) -> str:
-    """Return it as messages and answers show it: ISO 8601, in UTC."""
+    """Return a time in the format of messages and answers: ISO 8601, in UTC."""
     return moment(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")

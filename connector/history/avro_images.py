@@ -1,4 +1,4 @@
-"""Images of rows in Avro, as fields behind those of the changes that they belong to."""
+"""Images of rows in Avro, as fields after those of their changes."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -22,10 +22,10 @@ _SINGLE: Final = struct.Struct("<f")
 
 
 class ImagedSchema:
-    """The schema of a table's changes with images, and what writes these images."""
+    """The schema of a table's changes with images, and a writer of these images."""
 
     def __init__(self, shape: Shape, images: Sequence[str]) -> None:
-        """Put *images*, some of `pre` and `post` in this order, behind the fields of a schema."""
+        """Append *images*, some of `pre` and `post` in this order, to a schema's fields."""
         schema = shape.schema
         payload = field_of(schema.value, "payload")
         assert payload is not None  # noqa: S101 (every change has it)
@@ -52,12 +52,12 @@ class ImagedSchema:
             _single,
         )
         self._key: tuple[Row | None, list[bytes | None]] = (None, [])
-        self._last: tuple[object, int | None, bytes] = (None, None, b"")  # What `of`, when, which.
+        self._last: tuple[object, int | None, bytes] = (None, None, b"")  # `of`, time and image.
 
     def image(self, row: Row, past: Past, state: bytes | None, at_s: int) -> bytes:
-        """Return the image of *row* in a state of its *past* at *at_s*, in the union with null.
+        """Return the image of *row* in a state of its *past* at *at_s*, in a union with null.
 
-        Unless all of it is known, only columns that *state* has are.
+        Unless the row is known completely, it has only columns that *state* has.
         """
         of = past.of(row, state)
         if self._last[0] == of and self._last[1] in (None, at_s):
@@ -75,11 +75,11 @@ class ImagedSchema:
 
 
 def _single(double: bytes) -> bytes:
-    """Return a float of 32 bits, as Avro has it, of one of 64 bits in MessagePack."""
+    """Return a MessagePack double as a 32-bit float in Avro."""
     return _SINGLE.pack(*_DOUBLE.unpack(double))
 
 
 def _number_of_replace(types: Iterable[Document]) -> int:
-    """Return the number of the mode of a collection that replaces what was there."""
+    """Return the number of the mode in which a collection replaces its old value."""
     modes = (each["symbols"] for each in types if _REPLACE in each.get("symbols", ()))
     return int(next(modes, [_REPLACE]).index(_REPLACE))

@@ -1,7 +1,7 @@
 """Change history in Python: `headrace.history.connect(path).select(…)`.
 
-A selection is read page by page when it is iterated, as often as it is: as events, or as a table of
-Arrow, of which pandas and polars make data frames.
+A selection is read page by page when it is iterated, and again each time: as events, or as an Arrow
+table, from which pandas and polars make data frames.
 """
 
 import datetime as dt
@@ -37,10 +37,10 @@ PAGE_EVENTS = 1_000
 
 
 def connect(path: str | Path) -> "Client":
-    """Open the history at *path*, which DESCRIBE CDC shows: a file, or a name in a store.
+    """Open the history at *path*, as DESCRIBE CDC shows it: a file, or a name in a store.
 
     Raises:
-        HistoryMissingError: there is none.
+        HistoryMissingError: it does not exist.
         HistoryFileError: it cannot be used.
 
     """
@@ -49,18 +49,18 @@ def connect(path: str | Path) -> "Client":
 
 
 class Client:
-    """An open history; for one thread at a time. A context manager closes it."""
+    """An open history; for one thread at a time. As a context manager it closes itself."""
 
     def __init__(self, history: History) -> None:
         """Read *history*."""
         self._history = history
 
     def __enter__(self) -> Self:
-        """Return it."""
+        """Return the client."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the history."""
         self.close()
 
     def close(self) -> None:
@@ -79,10 +79,10 @@ class Client:
         descending: bool = False,
         limit: int | None = None,
     ) -> "Selection":
-        """Return the changes that arrived from *since* on and before *until*.
+        """Return the changes that arrived at or after *since* and before *until*.
 
-        *include* names images: change, pre, post, latest; *operations* values of `op`, or types of
-        events, such as ttl_delete. The selection reads nothing yet.
+        *include* names images: change, pre, post, latest; *operations* are values of `op` or types
+        of events, such as ttl_delete. Nothing is read yet.
 
         Raises:
             ConfigError: an image, a time or an operation does not exist.
@@ -108,9 +108,9 @@ class Client:
     def tail(
         self, since: Time | None = None, *, include: Iterable[str] = (CHANGE,), after: str = ""
     ) -> Iterator[tuple[Event, str]]:
-        """Yield each change, as soon as it is final, and the token to continue behind it. Endless.
+        """Yield each final change, and a token to continue after it. Endless.
 
-        It begins at *since*, behind the token *after*, or now. Blocking.
+        It starts at *since*, after the token *after*, or now. Blocking.
         """
         now_ms = self._history.clock.wall_ms()
         from_ms = 0 if after else (now_ms if since is None else _ms(since, now_ms, "since"))
@@ -131,12 +131,12 @@ class Selection:
     limit: int | None
 
     def __iter__(self) -> Iterator[Event]:
-        """Yield them in their order. Raises as `History.select`."""
+        """Yield the events in order. Raises as `History.select`."""
         for events in self._pages(self.history, self.query):
             yield from events
 
     def batches(self) -> "Iterator[pa.RecordBatch]":
-        """Yield the rows of `arrow` in batches, one for each page. Raises as it does."""
+        """Yield the rows of `arrow` in batches, one per page. Raises as `arrow`."""
         yield from self._batches(*self.plan())
 
     def _batches(self, layout: "Layout", query: Query) -> "Iterator[pa.RecordBatch]":
@@ -146,7 +146,7 @@ class Selection:
             yield layout.batch(events)
 
     def arrow(self) -> "pa.Table":
-        """Return a table of Arrow, whose images are structs with the columns of the table.
+        """Return an Arrow table, whose images are structs with the columns of the table.
 
         Raises:
             FramesMissingError: pyarrow is not installed.
@@ -156,7 +156,7 @@ class Selection:
         return _module("pyarrow").Table.from_batches(self._batches(layout, query), layout.schema)
 
     def pandas(self) -> "pd.DataFrame":
-        """Return a data frame of pandas, made of `arrow`.
+        """Return a pandas data frame, made from `arrow`.
 
         Raises:
             FramesMissingError: pyarrow or pandas is not installed.
@@ -167,14 +167,14 @@ class Selection:
         return self.arrow().to_pandas()
 
     def plan(self) -> "tuple[Layout, Query]":
-        """Return the columns of these events, and a query of what is there now: neither changes.
+        """Return the columns of these events, and a query fixed to the current changes.
 
         Raises as `History.select`, and as `arrow`.
         """
         _module("pyarrow")
         from headrace.connector.history.frames.layout import Layout  # noqa: PLC0415 (imports it)
 
-        query = self.history.fixed(self.query)  # Before the schemas: it has no other ones.
+        query = self.history.fixed(self.query)  # Before the schemas, which then suffice.
         schemas = self.history.file.schemas()
         scopes = self.history.scopes_of(query)
         return Layout.of([schemas[number] for number in sorted(schemas)], scopes), query
@@ -193,7 +193,7 @@ class Selection:
 
 
 def _module(name: str) -> Any:  # noqa: ANN401 (a module of an extra)
-    """Import what frames need. Raises FramesMissingError."""
+    """Import a module for frames. Raises FramesMissingError."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

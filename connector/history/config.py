@@ -12,7 +12,7 @@ from headrace.connector.serde.image_fields import POST, PRE
 CHANGE: Final = "change"
 LATEST: Final = "latest"
 SNAPSHOT: Final = "snapshot"
-TTL_EVENTS: Final = "ttl_events"  # Among the scopes that are kept.
+TTL_EVENTS: Final = "ttl_events"  # One of the scopes that are stored.
 SCOPES: Final = (CHANGE, PRE, POST, LATEST)
 BUCKETS_MAX: Final = 1024
 FILES_MAX: Final = 16
@@ -68,7 +68,7 @@ class HistoryConfig(plugins.SinkOptions):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be kept."""
+        """Refuse options that cannot be applied."""
         plugins.SinkOptions.__post_init__(self)
         problems = []
         unknown = [name for name in self.include if name not in SCOPES]
@@ -100,17 +100,17 @@ class HistoryConfig(plugins.SinkOptions):
 
     @property
     def place(self) -> str:
-        """Return where it is, from any folder."""
+        """Return the place in a form that is valid from any folder."""
         return whole_place(self.path)
 
     @property
     def no_file(self) -> bool:
-        """Say whether it is in tables."""
+        """Return whether the history is in tables."""
         return bool(table_parts(self.path)[1])
 
     @property
     def scopes(self) -> frozenset[str]:
-        """Return what is kept: each change, and for a pre or a post image all that makes both."""
+        """Return what is stored: changes, and for pre or post images all that both need."""
         kept = SCOPES if not {PRE, POST}.isdisjoint(self.include) else (CHANGE, *self.include)
         return frozenset((*kept, TTL_EVENTS) if self.ttl_events else kept)
 

@@ -1,4 +1,4 @@
-"""Lengths of time as options and statements have them."""
+"""Durations in options and statements."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ _PART: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 
 
 def duration_ms(text: str, key: str) -> int:
-    """Return how many ms *text* stands for, such as `7d` or `1h30m`.
+    """Return the milliseconds of *text*, such as `7d` or `1h30m`.
 
     Raises:
         ConfigError: it is not a duration of at least 1 ms; the problem's key is *key*.

@@ -10,13 +10,13 @@ class HistoryFileError(MissingRequirementError):
 
 
 class HistoryBusyError(RetriableError):
-    """Another process kept the file locked, or it cannot be written now."""
+    """Another process held the lock on the file, or it cannot be written now."""
 
     code = "history_busy"
 
 
 class HistoryMissingError(HistoryFileError):
-    """The file does not exist: no worker has opened the sink yet, or it was removed."""
+    """The file does not exist: the sink was not opened yet, or the file was removed."""
 
     code = "history_missing"
 
@@ -28,25 +28,25 @@ class FramesMissingError(MissingRequirementError):
 
 
 class HistoryTableError(FatalError):
-    """A change of another table was routed to a history, or its row cannot be named."""
+    """A change of another table was routed to a history, or its row has no name."""
 
     code = "history_table"
 
 
 class HistorySeedError(MissingRequirementError):
-    """A history cannot be seeded now: it is not followed, or does not ask for it."""
+    """A history cannot be seeded now: its job has no positions yet, or it stores no images."""
 
     code = "history_seed"
 
 
 class HistoryTruncatedError(ConfigError):
-    """A query begins before the oldest change that is kept: its answer would not be complete."""
+    """A query begins before the oldest stored change, so its answer would be incomplete."""
 
     code = "history_truncated"
 
 
 class ImageNotKeptError(ConfigError):
-    """A query asks for images of a time in which the history did not keep them."""
+    """A query asks for images of a time when the history did not store them."""
 
     code = "image_not_kept"
 

@@ -1,8 +1,8 @@
-"""Follows a history: by what is final, which loses nothing, or by the clock, as Phoenix's users do.
+"""Follows a history: by final changes, without loss, or by the clock, as with Phoenix.
 
-`tail` returns what was committed. A commit gives later arrivals than every one before it, so what
-is missing then cannot come later. `poll` reads ranges of time, each some time after its end; a
-change with an arrival in the range that is committed later than that is lost to it.
+`tail` returns committed changes. A commit assigns later arrivals than all earlier commits, so what
+is missing then cannot arrive later. `poll` reads ranges of time, each some time after its end; it
+misses a change whose arrival is in the range but which is committed later.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ Pause = Callable[[float], None]
 
 
 def tail(history: History, query: Query, *, wait_ms: int, pause: Pause) -> Page:
-    """Return the next changes of *query*, whose end is open, as soon as there are any.
+    """Return the next changes of *query*, whose end is open, as soon as there are some.
 
-    After *wait_ms* it returns none. The page always has a token, to continue behind it. Blocking.
-    Raises as `History.select`.
+    After *wait_ms* the page is empty. It always has a token, to continue after it. Blocking. Raises
+    as `History.select`.
     """
     clock = history.clock
     deadline_ms = clock.monotonic_ms() + min(wait_ms, WAIT_MS_MAX)
@@ -49,17 +49,17 @@ def tail(history: History, query: Query, *, wait_ms: int, pause: Pause) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Ranges of `every_ms`, each read `safety_ms` after its end at the earliest."""
+    """Ranges of `every_ms`, each read at least `safety_ms` after its end."""
 
     every_ms: int
     safety_ms: int
 
 
 def poll(history: History, query: Query, pace: Pace, *, pause: Pause) -> Iterator[tuple[int, Page]]:
-    """Yield the end of each range, in ms, with the pages of what it has, from *query*'s begin on.
+    """Yield the end of each range, in ms, and its pages, from the begin of *query*.
 
-    What expired has arrived before a range is read; as it arrives now, a later range has it.
-    Blocking; raises as `History.select`.
+    Expired values are made to arrive before a range is read; they arrive at the present time, so a
+    later range has them. Blocking; raises as `History.select`.
     """
     begin_ms = query.from_ms
     while True:

@@ -1,11 +1,11 @@
-"""The states of rows: folded as changes arrive, and what each change found before it.
+"""The states of rows: folded as changes arrive, and the states before each change.
 
-A row's state has every value with its write time, so the fold is exact for any order of
-arrival. The state of a partition has its deletions, ranges, and static columns. What a change found
-(`before`) is both states as they were; nothing is rendered before someone asks.
+A row's state has every value with its write time, so the result is the same for any order of
+arrival. The state of a partition has its deletions, ranges, and static columns. The states before a
+change (`before`) are both states; they are rendered only on request.
 
-What expires changes no state. Where events of it are kept, those that are due arrive before the
-next commit folds anything: so images of a row follow each other without a step in between.
+Expiry does not change states. If its events are stored, those that are due arrive before the next
+commit folds anything, so that the images of a row follow one another without a gap.
 """
 
 import contextlib
@@ -37,9 +37,9 @@ WIDE: Final = frozenset((Operation.DELETE_RANGE, Operation.DELETE_PARTITION))
 """What removes rows that it does not name."""
 KEPT: Final = (*OPERATIONS, Operation.DELETE, Operation.UPDATE)
 """What a change does, by the number that the file has; those from GONE on expired."""
-EXPIRED_MAX: Final = 1_000  # States of which one transaction keeps what expired.
+EXPIRED_MAX: Final = 1_000  # The number of states whose expired values one transaction stores.
 GC_SECONDS: Final = 864_000  # Cassandra's default of gc_grace_seconds.
-RANGES_MAX: Final = 64  # More are looked through for those that no late write can meet any more.
+RANGES_MAX: Final = 64  # With more, those that no late write can meet are removed.
 
 _PACK: Final = msgspec.msgpack.Encoder()
 _NOTHING: Final = _PACK.encode((None, None))
@@ -49,7 +49,7 @@ Before = tuple[bytes | None, bytes | None]
 
 
 def operation_of(value: Document, view: TableView) -> Operation:
-    """Return what a change does: the partition of a table without clustering columns is a row."""
+    """Return the operation of a change; a partition without clustering columns is a row."""
     operation = Operation(value["operationType"])
     if operation is Operation.DELETE_PARTITION and not view.clustering:
         return Operation.DELETE
@@ -57,7 +57,7 @@ def operation_of(value: Document, view: TableView) -> Operation:
 
 
 def row_name(value: Document, view: TableView) -> bytes:
-    """Return the name of the row within its partition; PARTITION, where a change is about that."""
+    """Return the name of the row within its partition, or PARTITION for the partition."""
     if value["isStatic"] or operation_of(value, view) in WIDE:
         return PARTITION
     payload = value["payload"]
@@ -76,13 +76,13 @@ def packed(before: Before) -> bytes:
 
 
 def unpacked(content: bytes) -> Before:
-    """Return what was packed."""
+    """Return the states that were packed."""
     row, partition = _UNPACK.decode(content)
     return row, partition
 
 
 def state_of(content: bytes | None) -> State | None:
-    """Return a state as the fold has it. Raises BadStateError."""
+    """Return a state as Python data. Raises BadStateError."""
     try:
         return None if content is None else _UNPACK.decode(content)
     except ValueError as error:
@@ -91,7 +91,7 @@ def state_of(content: bytes | None) -> State | None:
 
 @contextlib.contextmanager
 def repairable() -> Iterator[None]:
-    """Have the error of a damaged state say how a history is repaired. Raises BadStateError."""
+    """Add a repair hint to the error of a damaged state. Raises BadStateError."""
     try:
         yield
     except BadStateError as error:
@@ -99,27 +99,27 @@ def repairable() -> Iterator[None]:
 
 
 class States:
-    """The states of rows within one transaction: read in groups, written at its end by `save`.
+    """The states of rows within one transaction: read in groups, written by `save`.
 
-    Rows have numbers, from 0, in the order in which `numbers` met them.
+    Rows are numbered from 0, in the order in which `numbers` first receives them.
     """
 
     def __init__(self, file: HistoryPart, settled_s: int | None) -> None:
-        """Use *file*, within `writing`; *settled_s* is what `Expiries.settle` returned."""
+        """Use *file* within `writing`; *settled_s* is the result of `Expiries.settle`."""
         self._file = file
         self._settled_s = settled_s
         self._numbers: defaultdict[Name, int] = defaultdict()
         self._numbers.default_factory = self._numbers.__len__
-        self._found: list[bytes | None] = []  # By number, as the file has them,
-        self._states: list[bytes | None] = []  # and as they are now.
-        self._alone: Callable[[bytes], bytes]  # Folds singles, since there may be some.
+        self._found: list[bytes | None] = []  # By number, as stored in the file,
+        self._states: list[bytes | None] = []  # and the current states.
+        self._alone: Callable[[bytes], bytes]  # Folds singles, if there may be some.
 
     def numbers(self, keys: Iterable[bytes], rows: Iterable[bytes]) -> list[int]:
-        """Return the numbers of rows, each by its key and its name, which `look_up` is to find."""
+        """Return the numbers of rows, each by its key and its name; `look_up` then finds them."""
         return [*map(self._numbers.__getitem__, zip(keys, rows, strict=False))]
 
     def look_up(self) -> None:
-        """Read the states of all rows that have a number. Once, before they are folded."""
+        """Read the states of all numbered rows. Call it once, before folding."""
         names = list(self._numbers)
         found: list[bytes | None] = [None] * len(names)
         for key, row, state in self._file.states(names):
@@ -139,13 +139,13 @@ class States:
         *,
         single: bytes,
     ) -> int:
-        """Fold changes from *begin* on, and perhaps not all before *end*; return where it stopped.
+        """Fold changes from *begin*, possibly not up to *end*; return where it stopped.
 
-        *befores* gets what they found. It stops behind each deletion of many rows. *single* has the
-        first changes of rows folded when they are read, unless it is empty; then all calls have the
-        same *fold*.
+        *befores* receives the states before each change. Folding stops after each deletion of many
+        rows. Unless *single* is empty, the first change of a row is folded only when its state is
+        read; then all calls have the same *fold*.
         """
-        if self._settled_s is not None:  # When they expire is needed now.
+        if self._settled_s is not None:  # Their expiry is needed now.
             single = b""
         self._alone = fold.alone
         given = rows, partitions, changes, operations, begin, end, self._states, befores, single
@@ -163,14 +163,14 @@ class States:
         return None if state is None else self._folded(state)
 
     def rows(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows of a partition that have a state, and these, by name."""
+        """Yield the rows of a partition that have a state, and the states, by name."""
         mine = {row: state for (of, row), state in self._changed().items() if of == key}
         for row, state in sorted((dict(self._file.states_of(key)) | mine).items()):
             if row != PARTITION:
                 yield row, self._folded(state)
 
     def save(self) -> None:
-        """Write what was changed."""
+        """Write the changed states."""
         changed = self._changed()
         expiries: dict[Name, int] = {}
         if self._settled_s is not None:
@@ -189,24 +189,24 @@ class States:
 
 
 class Expiries:
-    """Appends what expired: for each row and second an event, if the row then shows less."""
+    """Appends expiries: an event for each row and second, if the row then shows less."""
 
     def __init__(self, file: HistoryPart) -> None:
-        """Use *file*."""
+        """Append to *file*."""
         self._file = file
         self._views: dict[int, TableView] = {}
 
     def is_due(self, now_ms: int) -> bool:
-        """Say whether `append` has something to do. Raises as `HistoryPart.reading`."""
+        """Return whether `append` has anything to do. Raises as `HistoryPart.reading`."""
         with self._file.reading():
             epochs = self._file.epochs()
             is_kept = bool(epochs) and TTL_EVENTS in epochs[-1].scopes
             return is_kept and bool(self._file.due(self._second(now_ms), 1))
 
     def settle(self, now_ms: int) -> int | None:
-        """Append all that is due, within `writing`; return the second up to which it is.
+        """Append all due events, within `writing`; return the second up to which they are.
 
-        None, if such events are not kept.
+        Returns None if such events are not stored.
         """
         if TTL_EVENTS not in self._file.epochs()[-1].scopes:
             return None
@@ -215,7 +215,7 @@ class Expiries:
         return self._second(now_ms)
 
     def append(self, now_ms: int) -> bool:
-        """Append events of up to EXPIRED_MAX states, within `writing`; say if any were due."""
+        """Append events of up to EXPIRED_MAX states, within `writing`; return whether any."""
         file = self._file
         due = file.due(self._second(now_ms), EXPIRED_MAX)
         if not due:
@@ -244,7 +244,7 @@ class Expiries:
         return True
 
     def _second(self, now_ms: int) -> int:
-        """Return the second in which the next change arrives: its images are as of then."""
+        """Return the second in which the next change arrives, which is the time of its images."""
         return arrival.ms_of(self._file.next_arrival(now_ms)) // 1_000
 
     def _view(self, number: int) -> TableView:
@@ -258,9 +258,9 @@ def _partitions(due: Iterable[tuple[bytes, bytes, bytes, int]]) -> list[Name]:
 
 
 def _shown(view: TableView, row: bytes, states: Before, at_s: int) -> Document | None:
-    """Return what is shown of a row, or of static columns, at *at_s*; None if there is no row."""
+    """Return the shown part of a row, or of static columns, at *at_s*; None without a row."""
     state, around = state_of(states[0]), state_of(states[1])
-    assert state is not None  # noqa: S101 (it has one)
+    assert state is not None  # noqa: S101 (a due row has one)
     if row == PARTITION:
         found: Document | None = shown_columns(state["columns"], state["deleted"], at_s)
     else:
@@ -269,9 +269,9 @@ def _shown(view: TableView, row: bytes, states: Before, at_s: int) -> Document |
 
 
 def next_expiry(content: bytes, after_s: int) -> int:
-    """Return the second behind *after_s* at which a state loses a value; 0 if it loses none."""
+    """Return the next second after *after_s* at which a value of a state expires, or 0."""
     state = state_of(content)
-    assert state is not None  # noqa: S101 (it has one)
+    assert state is not None  # noqa: S101 (content is given)
     _, has_expiry, expires = state.get("live", (0, False, 0))
     times = [expires] if has_expiry else []
     for column in state["columns"].values():
@@ -282,15 +282,16 @@ def next_expiry(content: bytes, after_s: int) -> int:
 
 def _without_old_ranges(state: bytes) -> bytes:
     made = state_of(state)
-    assert made is not None  # noqa: S101 (there is one)
+    assert made is not None  # noqa: S101 (a state is given)
     made["ranges"] = _ranges_needed(made["ranges"])
     return _PACK.encode(made)
 
 
 def _ranges_needed(ranges: list[list[object]]) -> list[list[object]]:
-    """Return the ranges without those a newer one of the same bounds covers, or that are too old.
+    """Return the ranges except those that are too old or covered by a newer equal one.
 
-    Too old is what is older by GC_SECONDS than the newest: Cassandra forgets such a deletion, too.
+    A range is too old if it is older by GC_SECONDS than the newest: Cassandra forgets such a
+    deletion, too.
     """
     newest: dict[bytes, list[object]] = {}
     for each in ranges:

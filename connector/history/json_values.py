@@ -1,8 +1,8 @@
-"""Values of the envelope `cep44` as JSON, in the forms of CQL's SELECT JSON and of change JSON.
+"""Converts values of the envelope `cep44` to JSON, as CQL's SELECT JSON and change JSON do.
 
 A blob is `0x…`, a decimal is text, a map and a UDT are objects, NaN and the infinities are strings.
-What does not have this form is as it is stored: a time outside a day, a date or a timestamp outside
-the years 1 to 9999, and the bytes of a number too long to read.
+Values without such a form are written as stored: a time outside a day, a date or a timestamp
+outside the years 1 to 9999, and the bytes of a number too long to print.
 """
 
 import datetime as dt
@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from headrace.connector.serde.avro_types import AvroType, without_null
 
-Value = Any  # Any: what an Avro type has for a value.
+Value = Any  # Any: the value of an Avro type.
 
-DIGIT_BYTES_MAX: Final = 1_700  # Python turns at most 4,300 digits into text.
+DIGIT_BYTES_MAX: Final = 1_700  # Python converts at most 4,300 digits to text.
 NS_PER_DAY: Final = 86_400_000_000_000
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 (UTC, without saying so)
 _MS_PER_DAY: Final = 86_400_000
-_FIRST_MS: Final = -62_135_596_800_000  # Python's dates begin and end there.
+_FIRST_MS: Final = -62_135_596_800_000  # The limits of Python's dates.
 _LAST_MS: Final = 253_402_300_799_999
 _DATE_ZERO: Final = 1 << 31  # The day 1970-01-01 in Cassandra's numbers.
 _SAME: Final = frozenset(("boolean", "int", "long", "string"))
@@ -29,7 +29,7 @@ _SHORTEST_DIGITS: Final = range(1, 10)
 
 
 def json_value(avro_type: AvroType, value: Value) -> Value:
-    """Return a value of an opened type (`avro_types.opened`) as JSON has it."""
+    """Return a value of an opened type (`avro_types.opened`) as JSON."""
     if value is None:
         return None
     kind = without_null(avro_type)
@@ -40,7 +40,7 @@ def json_value(avro_type: AvroType, value: Value) -> Value:
 
 
 def is_same(avro_type: AvroType) -> bool:
-    """Say whether `json_value` returns each value of an opened type as it is."""
+    """Return whether `json_value` returns every value of an opened type unchanged."""
     kind = without_null(avro_type)
     if isinstance(kind, str):
         return kind in _SAME
@@ -48,7 +48,7 @@ def is_same(avro_type: AvroType) -> bool:
 
 
 def json_key(avro_type: AvroType, value: Value) -> str:
-    """Return the key of a map as the name of an object's member."""
+    """Return the key of a map as the name of an object member."""
     made = json_value(avro_type, value)
     return made if isinstance(made, str) else json.dumps(made, ensure_ascii=False)
 
@@ -64,7 +64,7 @@ def _plain(kind: str, value: Value) -> Value:
 
 
 def _shortest(value: float) -> float:
-    """Return the number with the fewest digits that is this 32-bit float."""
+    """Return the shortest decimal number that is equal to this 32-bit float."""
     stored = struct.pack(">f", value)
     shorter = (float(f"{value:.{digits}g}") for digits in _SHORTEST_DIGITS)
     return next((each for each in shorter if _packed(each) == stored), value)
@@ -78,7 +78,7 @@ def _packed(value: float) -> bytes:
 
 
 def _array(kind: AvroType, value: list[Value]) -> Value:
-    """Return a frozen collection: a map's items are records, the others' are unions."""
+    """Return a frozen collection: the items of a map are records, others are unions."""
     items = kind["items"]
     if isinstance(items, Mapping) and items["type"] == "record":
         key, content = (field["type"] for field in items["fields"])
@@ -109,7 +109,7 @@ def _decimal(scale: int, unscaled: bytes) -> str:
         return f"0x{scale.to_bytes(4, 'big', signed=True).hex()}{unscaled.hex()}"
     number = int.from_bytes(unscaled, "big", signed=True)
     digits = str(abs(number))
-    if 0 < scale < len(digits):  # Mostly.
+    if 0 < scale < len(digits):  # The usual case.
         return f"{'-' if number < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
     return str(Decimal((int(number < 0), tuple(map(int, digits)), -scale)))
 

@@ -1,4 +1,4 @@
-"""What can be asked of a history: a range of arrivals, and what of its changes is wanted."""
+"""Queries of a history: a range of arrivals, and the wanted parts of its changes."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,10 +14,10 @@ from headrace.connector.history.store.contract import GONE
 from headrace.plugins import Document, Operation, Problem
 
 LIMIT_MAX: Final = 10_000
-READS_MAX: Final = 100  # Of a page whose newest images are read of the source: each of another row.
+READS_MAX: Final = 100  # The limit of a page whose newest images are read from the source.
 _TOKEN: Final = re.compile(r"([0-9a-f]{16})([<>])")
 
-# How Phoenix calls what happened, in `event_type`; a deletion of many rows is ours.
+# Phoenix's names for events, in `event_type`; a deletion of many rows is an addition of ours.
 EVENT_TYPES: Final[Mapping[Operation, str]] = {
     Operation.INSERT: "upsert",
     Operation.UPDATE: "upsert",
@@ -26,7 +26,7 @@ EVENT_TYPES: Final[Mapping[Operation, str]] = {
     Operation.DELETE_PARTITION: "partition_delete",
 }
 
-# What of these expired.
+# The same for expired values.
 _TTL_TYPES: Final[Mapping[Operation, str]] = {
     Operation.UPDATE: "ttl_update",
     Operation.DELETE: "ttl_delete",
@@ -43,12 +43,12 @@ OPERATION_NAMES: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Changes that arrived from *from_ms* on and before *to_ms*; without it, all that are there.
+    """Changes that arrived from *from_ms* to before *to_ms*; without it, all that exist.
 
-    *scopes* are images, or None for those that the history includes. *key* has values of columns of
-    the primary key, as JSON has them. *operations*, of `operations_of`, and *partitions* are those
-    wanted, all if empty. Written from *written_from_us* on and before *written_to_us*. *after* is
-    the token of a page, *until* the arrival behind the last one.
+    *scopes* are images, or None for those that the history includes. *key* has values of primary
+    key columns, in their JSON form. *operations*, from `operations_of`, and *partitions* are the
+    wanted ones, or all if empty. The write time is from *written_from_us* to before
+    *written_to_us*. *after* is the token of a page, *until* the arrival after the last one.
     """
 
     from_ms: int
@@ -66,19 +66,19 @@ class Query:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A change as a query returns it; values are as JSON has them (`json_values`).
+    """A change as a query returns it; values are JSON values (`json_values`).
 
-    Those that become rows of Arrow are as Arrow takes them (`frames.values`).
+    For Arrow, they are Arrow values (`frames.values`).
 
-    `key` has the columns of the primary key that the change names. An image that was not asked for
-    is None, and so is the post image of a deletion. `partial` says that columns of the images may
-    be missing, because the history did not see all of the row's past: a column that is unknown is
-    absent, one that is null is None. `derived` is a row that the deletion of a range or a partition
-    removed. A change that is not `effective` lost against newer ones, whole. What `expired` no
-    client wrote: a row is gone, or lost values, at the time `written_us`.
+    `key` has the primary key columns that the change names. An image that was not requested is
+    None, and so is the post image of a deletion. `partial` says that columns of the images may be
+    missing, because the history did not see all of the row's past: an unknown column is absent, a
+    null column is None. `derived` is a row that the deletion of a range or a partition removed. A
+    change that is not `effective` had only older values than the row. An `expired` event was not
+    written by a client: a row disappeared, or lost values, at the time `written_us`.
 
-    Python does not search it for cycles (`gc`): of some thousand events that takes as long as to
-    make them.
+    Python does not search it for cycles (`gc`): with thousands of events that takes as long as
+    making them.
     """
 
     arrival: int
@@ -98,21 +98,21 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def time_ms(self) -> int:
-        """Return when it arrived: ms since 1970."""
+        """Return the time of arrival in ms since 1970."""
         return arrival.ms_of(self.arrival)
 
     @property
     def sequence(self) -> int:
-        """Return its number among those that arrived in the same millisecond."""
+        """Return the number among the changes that arrived in the same millisecond."""
         return arrival.sequence_of(self.arrival)
 
     @property
     def token(self) -> str:
-        """Return the token that continues behind it, in ascending order."""
+        """Return the token to continue after the event, in ascending order."""
         return Place(self.arrival, descending=False).token()
 
     def json_document(self) -> Document:
-        """Return it with Phoenix's names."""
+        """Return the event with Phoenix's names."""
         images = {
             "pre_image": self.pre,
             "change_image": self.change,
@@ -128,8 +128,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Page:
     """The events of one answer.
 
-    `token` continues behind the last of them; empty if there is nothing more in the range.
-    `may_come` is the first arrival that may still be given to a change.
+    `token` continues after the last of them; it is empty at the end of the range. `may_come` is the
+    first arrival that a change may still receive.
     """
 
     events: list[Event]
@@ -138,18 +138,18 @@ class Page:
 
     @property
     def safe_until_ms(self) -> int:
-        """Return the time, in ms, before which no change will arrive any more."""
+        """Return the time in ms before which no more changes can arrive."""
         return arrival.ms_of(self.may_come)
 
 
 class Place(NamedTuple):
-    """Behind which arrival a page continues."""
+    """The arrival after which a page continues."""
 
     arrival: int
     descending: bool
 
     def token(self) -> str:
-        """Return the text that `of` reads."""
+        """Return the text for `of`."""
         return f"{self.arrival:016x}{'<' if self.descending else '>'}"
 
     @classmethod
@@ -164,9 +164,9 @@ class Place(NamedTuple):
 
 
 def operations_of(names: Iterable[str], key: str) -> frozenset[int]:
-    """Return the numbers of what has one of *names*, in `op` or as its `event_type`, in any case.
+    """Return the numbers of operations named by `op` or `event_type`, in any case.
 
-    Raises QueryError, which names *key*.
+    Raises QueryError, which refers to *key*.
     """
     wanted = [name.lower() for name in names]
     for name in wanted:

@@ -1,8 +1,8 @@
-"""Answers queries of a history: the changes of a range of arrivals, in their order.
+"""Answers queries of a history: the changes in a range of arrivals, in order.
 
-A change is rendered when it is asked for, from its bytes and the states that it found. What a
-query reported as final stays final: before it reads, it has the clock of the history pass the
-end of its range, so nothing arrives there any more.
+A change is rendered on request, from its bytes and the states before it. What a query reported as
+final stays final: before it reads, it moves the clock of the history past the end of its range, so
+that nothing more can arrive there.
 """
 
 import contextlib
@@ -52,17 +52,17 @@ _IMAGES: Final = frozenset((PRE, POST, LATEST))
 _LATEST: Final = frozenset((LATEST,))
 _NO_IMAGES: Final = frozenset[str]()
 _WRITTEN: Final = frozenset(range(GONE))
-# By their numbers: to hash a member of an enumeration runs Python.
+# Numbers, because hashing a member of an enumeration runs Python code.
 _WIDE: Final = frozenset(number for number, each in enumerate(KEPT) if each in WIDE)
 _DELETES: Final = frozenset(n for n, each in enumerate(KEPT) if each is Operation.DELETE)
-_ROWS_MAX: Final = 4_096  # Of which the values of the key are kept.
+_ROWS_MAX: Final = 4_096  # Rows whose key values are cached.
 _UNPACK: Final = msgspec.msgpack.Decoder()
-_FOLDED: Final = b"\xa7columns\xde"  # How the fold begins columns,
+_FOLDED: Final = b"\xa7columns\xde"  # The begin of columns in a folded state,
 _HEAD_BYTES: Final = 32  # which is within these first bytes.
 
 
 class History:
-    """A history that is read; for one thread at a time."""
+    """Reads a history; for one thread at a time."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class History:
         clock: Clock,
         shape_of: Callable[[RecordSchema], Shape] = JsonShape,
     ) -> None:
-        """Read *file*, which `close` closes; queries get *include* unless they say otherwise.
+        """Read *file*, which `close` closes; by default queries return *include*.
 
-        *shape_of* makes what renders the changes of a schema: as documents of JSON, unless given.
+        *shape_of* makes the renderer of a schema's changes; the default renders JSON documents.
         """
         self.file = file
         self.include = include
@@ -82,18 +82,18 @@ class History:
         self._expiries = [(part, Expiries(part)) for part in file.parts]
         self._shapes: dict[int, Shape] = {}
         self._rows: dict[tuple[object, ...], Row] = {}
-        # What the last change left: mostly its row's next change finds the same.
+        # The image after the last change: often the next change of the same row needs it.
         self._image: Image | None = None
         self._partition: tuple[bytes | None, State | None] = (None, None)
-        self._seeds: list[tuple[Epoch, Seed | None]] = []  # As of the query.
-        self._covered: tuple[int, int, Coverage] | None = None  # From an arrival to another one.
+        self._seeds: list[tuple[Epoch, Seed | None]] = []  # At the time of the query.
+        self._covered: tuple[int, int, Coverage] | None = None  # From one arrival to another.
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
         self.file.close()
 
     def key_columns(self) -> list[str]:
-        """Return the columns of the primary key; none, as long as there is no change."""
+        """Return the primary key columns; empty before the first change."""
         schemas = self.file.schemas()
         if not schemas:
             return []
@@ -103,12 +103,12 @@ class History:
     def select(self, query: Query, *, settles: bool = True) -> Page:
         """Return the first `limit` events of a query, and how to continue.
 
-        Unless it *settles* the range up to now, or where a commit is under way, the answer ends
-        behind the last commit.
+        Unless it *settles* the range up to now, or while a commit is running, the answer ends after
+        the last commit.
 
         Raises:
-            HistoryTruncatedError: changes from the beginning of its range were removed.
-            ImageNotKeptError: it wants images of a time in which they were not kept.
+            HistoryTruncatedError: changes at the beginning of its range were removed.
+            ImageNotKeptError: it wants images of a time when they were not stored.
             QueryError: it does not fit the history's table.
             HistoryBusyError: another process kept the file locked.
 
@@ -128,9 +128,9 @@ class History:
         return Page(events=events, token=token, may_come=may_come)
 
     def pages(self, query: Query, *, settles: bool = True) -> Iterator[Page]:
-        """Yield all pages of a query. Each is read when it is asked for; raises as `select`.
+        """Yield all pages of a query. Each is read on request; raises as `select`.
 
-        What is committed after the first page is in none.
+        Changes committed after the first page are not included.
         """
         while True:
             page = self.select(query, settles=settles)
@@ -140,7 +140,7 @@ class History:
             query = replace(query, after=page.token, until=query.until or page.may_come)
 
     def fixed(self, query: Query) -> Query:
-        """Return the query of what is there now: it returns the same whenever it is asked.
+        """Return the query limited to the current changes, so that its result never changes.
 
         Raises as `select`.
         """
@@ -152,15 +152,15 @@ class History:
         return replace(query, until=end)
 
     def count(self, query: Query) -> int:
-        """Return how many changes a `fixed` query has, with those of `divided`."""
+        """Return the number of changes of a `fixed` query, counted as for `divided`."""
         wanted = _wanted(query, *_range(query, 0), self._key(query))
         with self.file.reading():
             return self.file.count(wanted)
 
     def divided(self, query: Query, size: int) -> list[Query]:
-        """Return queries of the parts of a `fixed` one, in its order: each of *size* changes.
+        """Return the parts of a `fixed` query, in order, each of *size* changes.
 
-        Where the whole partition key is not given, changes of other keys count, too. Raises as
+        Unless the whole partition key is given, changes of other keys count, too. Raises as
         `select`.
         """
         begin, end = _range(query, 0)
@@ -175,7 +175,7 @@ class History:
         ]
 
     def scopes_of(self, query: Query) -> frozenset[str]:
-        """Return what the events of a query have."""
+        """Return the scopes of the events of a query."""
         return self.include if query.scopes is None else query.scopes
 
     def _look_up_epochs(self) -> None:
@@ -184,18 +184,18 @@ class History:
         self._covered = None
 
     def _settled(self, query: Query) -> int:
-        """Return the first arrival that may still come, if possible none in the query's past."""
+        """Return the first arrival still possible; if possible, none is in the query's past."""
         now_ms = self.clock.wall_ms()
-        with contextlib.suppress(HistoryBusyError):  # What it commits is not final yet.
+        with contextlib.suppress(HistoryBusyError):  # What it commits is not yet final.
             self.append_due(now_ms)
             self.file.settle(now_ms if query.to_ms is None else min(query.to_ms, now_ms))
         return self.file.last() + 1
 
     def append_due(self, now_ms: int) -> None:
-        """Have all that expired by *now_ms* arrive, if this process may write.
+        """Make everything expired by *now_ms* arrive, if this process may write.
 
         Raises:
-            HistoryBusyError: a commit is under way; what is left arrives with it, or later.
+            HistoryBusyError: a commit is running; the rest arrives with it, or later.
 
         """
         for part, expiries in self._expiries:
@@ -204,13 +204,13 @@ class History:
                     expiries.append(now_ms)
 
     def _committed(self) -> int:
-        """Return the first arrival behind the last commit, or, where one is under way, before."""
+        """Return the first arrival after the last commit, or before it while one is running."""
         with contextlib.suppress(HistoryBusyError):
             self.file.catch_up()
         return self.file.last() + 1
 
     def _check(self, begin: int, end: int, scopes: frozenset[str]) -> None:
-        """Refuse a range of which changes were removed, or images were not kept."""
+        """Refuse a range whose changes were removed, or whose images were not stored."""
         floor = self.file.floor()
         if begin < floor and begin < end:
             raise _truncated("cdc_time", floor)
@@ -220,10 +220,10 @@ class History:
             raise ImageNotKeptError([_not_kept(LATEST, epochs[-1].since, _LATER)])
 
     def _check_kept(self, begin: int, end: int, scopes: frozenset[str]) -> None:
-        """Refuse a range in which images were not kept."""
+        """Refuse a range in which images were not stored."""
         epochs = [epoch for epoch, _ in self._seeds]
         ends = (*(epoch.since for epoch in epochs[1:]), _LATER)
-        for epoch, until in zip(epochs, ends, strict=False):  # None, if it was made just now.
+        for epoch, until in zip(epochs, ends, strict=False):  # None, if it was just made.
             missing = scopes - epoch.scopes
             if missing and max(begin, epoch.since) < min(end, until):
                 raise ImageNotKeptError([_not_kept(min(missing), epoch.since, until)])
@@ -248,10 +248,10 @@ class History:
         return [event for event, _, _ in found], more
 
     def _key(self, query: Query) -> "_Key":
-        """Return what changes of a query's key have.
+        """Return the key values that a query wants.
 
         Raises:
-            QueryError: the key is not one of the table, or a bucket is not one of the history.
+            QueryError: the key does not belong to the table, or a bucket does not exist.
 
         """
         none = [number for number in query.partitions if not 0 <= number < self.file.buckets]
@@ -279,13 +279,13 @@ class History:
         return _Key(values, shape.key_bytes(values))
 
     def changes(self, behind: int, scopes: frozenset[str], count_max: int) -> "list[Change]":
-        """Return the next changes that arrived later than *behind*, in their order.
+        """Return the next changes that arrived after *behind*, in order.
 
-        They are those that were written, without what expired.
+        Only written changes are included, not expiries.
 
         Raises:
             HistoryTruncatedError: changes in between were removed.
-            ImageNotKeptError: *scopes* has an image that was not kept for all of them.
+            ImageNotKeptError: *scopes* has an image that was not stored for all of them.
             HistoryBusyError: another process kept the file locked.
 
         """
@@ -301,13 +301,13 @@ class History:
             return found
 
     def shape(self, number: int) -> Shape:
-        """Return what renders the changes of a schema, by its number."""
+        """Return the renderer for changes of a schema, by its number."""
         if number not in self._shapes:
             self._shapes |= {n: self._shape_of(schema) for n, schema in self.file.schemas().items()}
         return self._shapes[number]
 
     def row_of(self, change: Change) -> "Row":
-        """Return what a change is about; the fold of its shape has read it, unless it expired."""
+        """Return the row of a change; the shape's fold has read the change, unless expired."""
         shape = self.shape(change.schema)
         is_written = change.operation < GONE
         if is_written:
@@ -322,11 +322,11 @@ class History:
         return row
 
     def past_of(self, change: Change, row: "Row") -> "Past":
-        """Return the states before and after a change, whose images were kept.
+        """Return the states before and after a change, whose images were stored.
 
         The fold has read the change.
         """
-        assert change.before is not None  # noqa: S101 (`_check_kept` has looked)
+        assert change.before is not None  # noqa: S101 (`_check_kept` has checked)
         before, around = unpacked(change.before)
         after = before
         if change.operation < GONE:
@@ -344,7 +344,7 @@ class History:
         change = None
         if CHANGE in scopes and not (is_expired or row.is_derived):
             change = row.shape.written_image(stored.change)
-        # What a deletion of many rows removed are events of their own.
+        # The rows removed by such a deletion have their own events.
         images = _NO_IMAGES if number in _WIDE else scopes & _IMAGES
         pre = post = None
         is_effective, is_whole = True, True
@@ -369,7 +369,7 @@ class History:
     def _past_images(
         self, stored: Change, row: "Row", images: frozenset[str]
     ) -> tuple[Any, Any, bool, bool]:
-        """Return the images before and behind an event, if it changed anything, if all is known."""
+        """Return the images before and after an event, whether it had an effect, and is whole."""
         is_expired = stored.operation >= GONE
         newest_us = 0 if is_expired else row.shape.reader.newest_us()
         is_simple = row.clustering is not None and not row.shape.reader.has_cells
@@ -398,7 +398,7 @@ class History:
         )
 
     def _image_of(self, row: "Row", past: "Past", state: bytes | None, at_s: int) -> "Image":
-        """Return an image of a row, perhaps the one that the last change left."""
+        """Return an image of a row, if possible the one after the last change."""
         of = past.of(row, state)
         known = self._image
         if known is not None and known.of == of and known.at_s in (None, at_s):
@@ -408,7 +408,7 @@ class History:
         return Image(of, at, content, is_whole, deleted_us)
 
     def _with_latest(self, found: Sequence[tuple[Event, Change, "Row"]]) -> list[Event]:
-        """Return events with the newest images of their rows, whose states are read together."""
+        """Return events with the newest images of their rows, reading the states together."""
         now_s, coverage = self.clock.wall_ms() // 1_000, self._covering(_LATER)[2]
         names = {(of.key, of.row) for _, of, _ in found}
         if self.file.has_partitions():
@@ -416,7 +416,7 @@ class History:
         states = {(key, row): content for key, row, content in self.file.states(sorted(names))}
         made = []
         for event, of, row in found:
-            if event.operation in WIDE:  # What it removed are events of their own.
+            if event.operation in WIDE:  # The rows that it removed have their own events.
                 made.append(event)
                 continue
             partition = None if of.row == PARTITION else state_of(states.get((of.key, PARTITION)))
@@ -427,16 +427,16 @@ class History:
         return made
 
     def _covering(self, at: int) -> tuple[int, int, "Coverage"]:
-        """Return what the states that a change at *at* found have of what was before.
+        """Return how complete the states before a change at *at* are.
 
-        With it, from which arrival to which it is the same.
+        Also return the range of arrivals for which this is the same.
         """
         number = max(n for n, (epoch, _) in enumerate(self._seeds) if epoch.since <= at)
         epoch, seed = self._seeds[number]
         begin, end = epoch.since, _LATER + 1
         if number + 1 < len(self._seeds):
             end = self._seeds[number + 1][0].since
-        assert epoch.states_since_us is not None  # noqa: S101 (`_check_kept` has looked)
+        assert epoch.states_since_us is not None  # noqa: S101 (`_check_kept` has checked)
         if seed is None:
             return begin, end, Coverage(epoch.states_since_us)
         is_done = seed.done is not None and at >= seed.done
@@ -446,7 +446,7 @@ class History:
 
 
 def row_of(shape: Shape, change: Change) -> "Row":
-    """Return what a change is about. Its fold has read it, unless it expired."""
+    """Return the row of a change. Its fold has read the change, unless it expired."""
     if change.operation >= GONE:
         of_row = None if change.row == PARTITION else clustering_of(change.row)
         return Row(shape, shape.partition(change.key), of_row, change.row, is_derived=False)
@@ -466,7 +466,7 @@ def row_of(shape: Shape, change: Change) -> "Row":
 
 
 def document_of(shape: Shape, change: Change) -> Document:
-    """Return the key of a change, and what it wrote, as JSON has them."""
+    """Return the key and the written columns of a change, as JSON values."""
     is_written = change.operation < GONE
     if is_written:
         shape.fold.read(change.change)
@@ -477,7 +477,7 @@ def document_of(shape: Shape, change: Change) -> Document:
 
 
 def _range(query: Query, may_come: int) -> tuple[int, int]:
-    """Return the first arrival of a query, and the one behind its last."""
+    """Return the first arrival of a query, and the one after its last."""
     begin, end = arrival.first_of(query.from_ms), query.until or may_come
     if query.to_ms is not None:
         end = min(end, arrival.first_of(query.to_ms))
@@ -488,7 +488,7 @@ def _range(query: Query, may_come: int) -> tuple[int, int]:
 
 
 def _wanted(query: Query, begin: int, end: int, key: "_Key") -> Range:
-    """Return which changes may be events of *query*."""
+    """Return the range of changes that may be events of *query*."""
     return Range(
         begin,
         end,
@@ -519,9 +519,9 @@ def _not_kept(scope: str, since: int, until: int) -> Problem:
 
 
 class Coverage(NamedTuple):
-    """What states have: all that was written since `since_us`, and rows of a snapshot.
+    """The content of states: everything written after `since_us`, and rows of a snapshot.
 
-    The logs have all that was written since `seed_us`. If it `is_seeded`, all rows were read.
+    The logs have everything written after `seed_us`. If it `is_seeded`, all rows were read.
     """
 
     since_us: int
@@ -530,9 +530,9 @@ class Coverage(NamedTuple):
 
 
 class Past(msgspec.Struct, frozen=True, gc=False):
-    """The states of a row before and after a change, and that of its partition before it.
+    """A row's states before and after a change, and its partition's state before it.
 
-    `partition` is what is in the bytes `around`.
+    `partition` is the decoded content of `around`.
     """
 
     before: bytes | None
@@ -542,47 +542,47 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     coverage: Coverage
 
     def of(self, row: "Row", state: bytes | None) -> object:
-        """Return what decides an image of *row* in a state, besides the time."""
+        """Return everything that determines an image of *row* in a state, except the time."""
         return row.shape, row.row, row.partition, state, self.around, self.coverage
 
     def changes(self, *, is_simple: bool) -> bool:
-        """Say whether the state after the change has another content.
+        """Return whether the content of the state differs after the change.
 
-        It *is_simple* without ranges, and if no collection or UDT was written cell by cell.
+        A change *is_simple* without ranges, and if it wrote no collection or UDT cell by cell.
         """
         if self.after is None or self.after == self.before:
             return False
-        # What a snapshot made may have other bytes for the same.
+        # A state made from a snapshot may have other bytes for the same content.
         is_folded = self.before is None or (is_simple and _FOLDED in self.before[:_HEAD_BYTES])
         return is_folded or state_of(self.after) != state_of(self.before)
 
 
 class Image(msgspec.Struct, frozen=True, gc=False):
-    """An image, `of` a row in a state, as it is at the second `at_s`; at any, if that is None.
+    """An image `of` a row in a state at the second `at_s`, or at any time if that is None.
 
-    `deleted_us` is when the whole row was deleted last.
+    `deleted_us` is the last deletion of the whole row.
     """
 
     of: object
     at_s: int | None
-    content: Any  # As its shape renders it.
+    content: Any  # Any: as rendered by its shape.
     is_whole: bool
     deleted_us: int
 
     def copied(self) -> Any:  # noqa: ANN401 (as `content`)
-        """Return an image of its own for a second event."""
+        """Return a separate copy of the image for a second event."""
         return self.content.copy() if isinstance(self.content, dict) else self.content
 
 
 class _Key(NamedTuple):
-    """The key that a query wants: by names of columns, and the bytes if the partition is whole."""
+    """The key that a query wants: by column names, and its bytes if the partition is complete."""
 
     values: Document
     content: bytes | None
 
 
 class Row(msgspec.Struct):
-    """The row that a change is about; without `clustering`, the static columns of a partition.
+    """The row of a change; without `clustering`, the static columns of a partition.
 
     It `is_derived` if the change is the deletion of a range or a partition that removed the row.
     """
@@ -595,23 +595,23 @@ class Row(msgspec.Struct):
     shown: Document | None = None
 
     def key(self) -> Document:
-        """Return the columns of its key, as its shape renders them: not to be changed."""
+        """Return the rendered key columns, which must not be modified."""
         if self.shown is None:
             self.shown = self.shape.key(self.partition, self.clustering or [])
         return self.shown
 
     def has(self, values: Document) -> bool:
-        """Say whether columns of its key have these values, as JSON has them."""
+        """Return whether key columns have these values, in their JSON form."""
         key = self.shape.json_key(self.partition, self.clustering or [])
         return all(key.get(name) == value for name, value in values.items())
 
     def image(
         self, state: bytes | None, partition: State | None, at_s: int, coverage: Coverage
     ) -> tuple[Any, bool, int]:
-        """Return the columns at *at_s*, whether they are known for sure, and the last deletion.
+        """Return the columns at *at_s*, whether they are certain, and the last deletion.
 
-        Where some may never have been seen, only columns that were seen are in the image. The
-        reader of the shape has taken the state.
+        If some may never have been seen, the image has only columns that were seen. The shape's
+        reader has read the state.
         """
         deleted_us, is_whole = self.taken(self.shape.reader, state, partition, at_s, coverage)
         of = self.partition, self.clustering
@@ -626,11 +626,11 @@ class Row(msgspec.Struct):
         at_s: int,
         coverage: Coverage,
     ) -> tuple[int, bool | None]:
-        """Have *reader* take a state; return its last deletion, and whether it has all columns.
+        """Make *reader* read a state; return its last deletion, and whether it is complete.
 
-        None, if some may never have been seen. It has all if the whole row was deleted since the
-        first change: all that came later was seen.
-        That of a row that a snapshot had, or had not, does unless an older deletion can cover them.
+        It returns None if some columns may never have been seen. The state is complete if the whole
+        row was deleted after the first change, because everything later was seen. The state of a
+        row covered by a snapshot is complete unless an older deletion may affect it.
         """
         reader.take(state)
         deleted_us = reader.deleted

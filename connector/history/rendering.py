@@ -1,7 +1,7 @@
-"""Changes and states of rows as the documents that queries return.
+"""Renders changes and states of rows as the documents that queries return.
 
-`JsonShape` writes them as JSON from the bytes of changes and states. What becomes rows of Arrow,
-and values of rarer types, is made of objects, by `Shape`.
+`JsonShape` writes JSON from the bytes of changes and states. Arrow rows, and values of rarer types,
+are made from objects, by `Shape`.
 """
 
 import json
@@ -31,7 +31,7 @@ from headrace.connector.serde.codecs.records import reader_of, writer_of
 from headrace.plugins import Document, RecordSchema
 from headrace.plugins.records.record import OPERATIONS
 
-Values = list[Any]  # Any: as Avro has them.
+Values = list[Any]  # Any: Avro values.
 _UNPACK: Final = msgspec.msgpack.Decoder()
 _LOAD: Final = msgspec.json.Decoder()
 _DUMP: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -43,10 +43,10 @@ EMPTY: Final[State] = {"deleted": NEVER, "columns": {}}
 
 
 class Shape:
-    """Renders what one schema describes, of objects; for one thread at a time."""
+    """Renders changes of one schema from objects; for one thread at a time."""
 
     def __init__(self, schema: RecordSchema) -> None:
-        """Take the schema apart."""
+        """Read the schema."""
         self.schema = schema
         self.view = TableView(schema)
         self.fold = self.view.fold
@@ -61,11 +61,11 @@ class Shape:
         self.reader = self._reader()
 
     def _reader(self) -> StateReader:
-        """Return what reads changes and states."""
+        """Return a reader of changes and states."""
         return StateReader(self.fold, self.key_columns)
 
     def read(self, content: bytes) -> Document:
-        """Return a change, without what is behind its range. Raises BadAvroError."""
+        """Return a change up to its range. Raises BadAvroError."""
         made: Document = _UNPACK.decode(self.fold.document(content))
         return made
 
@@ -75,11 +75,11 @@ class Shape:
         return self.fold.fold(state)
 
     def key(self, partition: Values, clustering: Values) -> Document:
-        """Return the values of the primary key, as far as they are given, by CQL names."""
+        """Return the given values of the primary key, by CQL names."""
         return self.json_key(partition, clustering)
 
     def json_key(self, partition: Values, clustering: Values) -> Document:
-        """Return `key` as JSON has it."""
+        """Return `key` as JSON values."""
         view, values = self.view, (*partition, *clustering)
         names = (*view.key, *view.clustering)[: len(values)]
         return {
@@ -88,9 +88,10 @@ class Shape:
         }
 
     def key_bytes(self, values: Document) -> bytes | None:
-        """Return the key of messages whose partition key has these values, as JSON has them.
+        """Return the message key for these partition key values in JSON form.
 
-        None, if the partition key is not whole, or a type of it has several forms for a value.
+        Returns None if the partition key is incomplete, or has a type with several forms of a
+        value.
         """
         given = {name: values.get(self.view.names[name]) for name in self.view.key}
         kinds = {name: self.view.types[name] for name in self.view.key}
@@ -99,7 +100,7 @@ class Shape:
         return writer_of(self.schema.key)(given)
 
     def misfits(self, values: Document) -> Iterator[tuple[str, str]]:
-        """Yield the columns of the key whose value cannot be one of JSON, and what it would be."""
+        """Yield the key columns whose JSON value has a wrong type, and the expected type."""
         view = self.view
         for name in (*view.key, *view.clustering):
             if view.names[name] in values and name in self.same:
@@ -109,12 +110,12 @@ class Shape:
                     yield view.names[name], _JSON_NAMES[wanted]
 
     def partition(self, key: bytes) -> Values:
-        """Return the values of the partition key that the key of a message has."""
+        """Return the values of the partition key in the key of a message."""
         found = reader_of(self.schema.key)(key)
         return [found[name] for name in self.view.key]
 
     def written_image(self, content: bytes) -> Any:  # noqa: ANN401 (as the shape renders it)
-        """Return what the change wrote that was read last; *content* is it."""
+        """Return the columns written by the change that was read last, which is *content*."""
         return self.change(self.read(content))
 
     def image(  # noqa: PLR0913, PLR0917 (of a row, at a time)
@@ -126,12 +127,12 @@ class Shape:
         at_s: int,
         is_whole: bool,  # noqa: FBT001 (for speed)
     ) -> Any:  # noqa: ANN401 (as the shape renders it)
-        """Return the columns of a row at *at_s*; without clustering values, of its partition.
+        """Return a row's columns at *at_s*; without clustering values, the partition's.
 
-        *content* is its state, which `reader` has taken. Deletions up to *after* cover the whole
-        row. Unless it *is_whole*, only columns that the state has are in the image.
+        *content* is its state, which `reader` has read. Deletions up to *after* cover the whole
+        row. Unless it *is_whole*, the image has only columns that the state has.
         """
-        del after  # Here it is found again.
+        del after  # It is computed again here.
         state = state_of(content)
         if name[1] is None:
             found = self.static(name[0], state, at_s)
@@ -143,11 +144,11 @@ class Shape:
         return {name: value for name, value in (found or {}).items() if name in known}
 
     def depends_on_time(self) -> bool:
-        """Say whether the last image can be another one at another time."""
+        """Return whether the last image can differ at another time."""
         return True
 
     def change(self, value: Document) -> Document | None:
-        """Return what was written, by CQL names; None for a deletion without more."""
+        """Return the written columns, by CQL names; None for a mere deletion."""
         match value["operationType"]:
             case "DELETE" | "DELETE_PARTITION":
                 return None
@@ -161,31 +162,31 @@ class Shape:
     def row(
         self, name: tuple[Values, Values], state: State | None, partition: State | None, now_s: int
     ) -> Document | None:
-        """Return a row's columns besides its key, as SELECT shows them at *now_s*."""
+        """Return a row's columns without its key, as SELECT shows them at *now_s*."""
         found = columns_of(self.view, name[1], state or EMPTY, partition, now_s)
         return None if found is None else self._shown(self.view.regular, found)
 
     def static(self, partition: Values, state: State | None, now_s: int) -> Document | None:
         """Return the static columns of a partition at *now_s*."""
-        del partition  # Not in JSON.
+        del partition  # Not used for JSON.
         state = state or EMPTY
         found = shown_columns(state["columns"], state["deleted"], now_s)
         return self._shown(self.view.static, found) if found else None
 
     def known(self, state: State | None) -> frozenset[str]:
-        """Return the columns, by CQL names, of which *state* knows something."""
+        """Return the columns, by CQL names, for which *state* has an entry."""
         return frozenset(self.view.names[name] for name in (state or EMPTY)["columns"])
 
     def value(self, kind: AvroType, value: Any) -> Any:  # noqa: ANN401 (by type)
-        """Return a value of an opened type."""
+        """Return the rendered value of an opened type."""
         return json_value(kind, value)
 
     def entries(self, key: AvroType, content: AvroType, cells: Iterable[Values]) -> Any:  # noqa: ANN401
-        """Return the keys and values of a map."""
+        """Return the rendered keys and values of a map."""
         return {json_key(key, each): json_value(content, value) for each, value in cells}
 
     def column(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
-        """Return a column of a row; of a collection or UDT *value* has its cells."""
+        """Return a column of a row; *value* contains the cells of a collection or UDT."""
         if value is None or name in self.same:
             return value
         kind = self.view.types[name]
@@ -194,7 +195,7 @@ class Shape:
         return self.value(kind, value)
 
     def written(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
-        """Return a column of a change: what was written of a collection or UDT, and how."""
+        """Return a column of a change; for a collection or UDT, the written cells and mode."""
         if value is None or name in self.same:
             return value
         kind = self.view.types[name]
@@ -215,9 +216,9 @@ class Shape:
         return made | ({"removed": removed} if removed else {})
 
     def _cells(self, name: str, cells: list[Values], *, whole: bool) -> Any:  # noqa: ANN401
-        """Return cells, each a key and a value, as the collection or UDT that they are.
+        """Return cells, pairs of key and value, as a collection or UDT.
 
-        A *whole* UDT has all of its fields, null where there is no cell.
+        A *whole* UDT has all of its fields, with null for a missing cell.
         """
         kind = self.view.types[name]
         fields = field_of(kind, "fields")
@@ -240,7 +241,7 @@ class Shape:
         return self.entries(key, content, ordered)
 
     def bound(self, bound: Document | None) -> Document | None:
-        """Return a side of a range; None if it is open."""
+        """Return a bound of a range, or None if it is open."""
         if bound is None:
             return None
         view = self.view
@@ -254,7 +255,7 @@ class Shape:
 
 
 class JsonShape(Shape):
-    """Renders what one schema describes, as JSON, of bytes."""
+    """Renders changes of one schema as JSON, from bytes."""
 
     rows: JsonRows
 
@@ -264,7 +265,7 @@ class JsonShape(Shape):
         return self.rows
 
     def written_image(self, content: bytes) -> Any:  # noqa: ANN401 (see `loaded`)
-        """See `Shape.written_image`."""
+        """Return the written columns, as described for `Shape.written_image`."""
         if OPERATIONS[self.fold.operation] in _WRITING:
             return self.loaded(self.rows.written())
         found = super().written_image(content)
@@ -279,17 +280,17 @@ class JsonShape(Shape):
         at_s: int,
         is_whole: bool,  # noqa: FBT001 (as there)
     ) -> Any:  # noqa: ANN401 (see `loaded`)
-        """See `Shape.image`."""
-        del content, partition  # The state was taken.
+        """Return an image, as described for `Shape.image`."""
+        del content, partition  # The reader has the state.
         is_row = name[1] is not None
         return self.loaded(self.rows.image(self.columns[is_row], after, at_s, is_row, is_whole))
 
     def depends_on_time(self) -> bool:
-        """See `Shape.depends_on_time`."""
+        """Return whether time matters, as described for `Shape.depends_on_time`."""
         return bool(self.rows.depends_on_time)
 
     def loaded(self, text: bytes) -> Any:  # noqa: ANN401 (of JSON)
-        """Return the document that is in JSON."""
+        """Return the document of a JSON text."""
         return _LOAD.decode(text)
 
     def _member(self, name: str) -> Member:
@@ -312,12 +313,12 @@ class JsonShape(Shape):
         return Member(_label(label), way, written, parts, cell_order(kind))
 
     def _json_written(self, name: str, content: bytes) -> bytes:
-        """Return a collection or UDT as it was written, which is in MessagePack."""
+        """Return a written collection or UDT, given in MessagePack."""
         return _DUMP(self.written(name, _UNPACK.decode(content))).encode()
 
 
 class TextShape(JsonShape):
-    """Renders what one schema describes, as the text of JSON."""
+    """Renders changes of one schema as the text of JSON."""
 
     def loaded(self, text: bytes) -> Any:  # noqa: ANN401 (as there)
         """Return the text."""
@@ -325,7 +326,7 @@ class TextShape(JsonShape):
 
 
 def _member(name: str, kind: AvroType) -> Member:
-    """Return a value of an opened type, as a member of this name."""
+    """Return the JSON member of this name for values of an opened type."""
     kind = without_null(kind)
     form = kind if isinstance(kind, str) else kind.get("cqlType") or kind["type"]
     way = json_ways.SAME if is_same(kind) else _WAYS.get(form, json_ways.CALLED)
@@ -333,7 +334,7 @@ def _member(name: str, kind: AvroType) -> Member:
 
 
 def cell_order(kind: AvroType) -> Callable[[bytes], object] | None:
-    """Return what `StateReader` sorts the cells of a column by; None, if it knows."""
+    """Return a sort key for a column's cells, or None if `StateReader` has one."""
     if not is_complex(kind) or field_of(kind, "fields") is not None:
         return None
     key = cell_field(kind, "key")
@@ -349,7 +350,7 @@ def _label(name: str) -> bytes:
 
 
 def _json(kind: AvroType, content: bytes) -> bytes:
-    """Return a value in MessagePack as JSON."""
+    """Return a MessagePack value as JSON."""
     return _DUMP(json_value(kind, _UNPACK.decode(content))).encode()
 
 
@@ -371,14 +372,14 @@ def cell_field(kind: AvroType, name: str) -> AvroType:
 
 
 def value_type(field: Document) -> AvroType:
-    """Return the type of a field of a UDT, of which the cells have the value."""
+    """Return the type of the value in the cells of a UDT's field."""
     found = field_of(without_null(field["type"]), "value")
     assert found is not None  # noqa: S101 (every cell of a UDT has it)
     return found["type"]
 
 
 def _is_exact(kind: AvroType, value: Any) -> bool:  # noqa: ANN401 (by type)
-    """Say whether a value of JSON is Avro's, and the only one that means it."""
+    """Return whether a JSON value equals Avro's, and is its only form."""
     name = kind if isinstance(kind, str) else kind.get("cqlType") or kind.get("logicalType")
     is_int = isinstance(value, int) and not isinstance(value, bool)
     return (name in ("int", "long") and is_int) or (

@@ -1,7 +1,7 @@
-"""The seed of a history: rows of a snapshot of the table become states, and no changes.
+"""The seed of a history: rows of a table's snapshot become states, but not changes.
 
-Bulk work reads the snapshot, as for a backfill, and writes it through `RowWriter`. The file says
-which run does, and from which arrival on all rows of the table are known.
+Bulk work reads the snapshot, as for a backfill, and writes it through `RowWriter`. The file records
+which run does this, and the arrival from which all rows are known.
 """
 
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ _PACK: Final = msgspec.msgpack.Encoder()
 
 
 def seed_now(file: HistoryStore) -> Seed | None:
-    """Return the seed of the states that are kept now."""
+    """Return the seed of the states that are currently stored."""
     epochs = file.epochs()
     return file.seed(epochs[-1].states_since_us) if epochs else None
 
 
 def begin_seed(file: HistoryStore, run: str, now_us: int) -> None:
-    """Let *run* write rows from now on, and no other. Raises as `HistoryStore.writing`."""
+    """Allow only *run* to write rows from now on. Raises as `HistoryStore.writing`."""
     for part in file.parts:
         with part.writing():
             since_us = part.epochs()[-1].states_since_us
@@ -38,7 +38,7 @@ def begin_seed(file: HistoryStore, run: str, now_us: int) -> None:
 
 
 def end_seed(file: HistoryStore, now_ms: int) -> None:
-    """Note that all rows were read. Raises as `HistoryStore.writing`."""
+    """Record that all rows were read. Raises as `HistoryStore.writing`."""
     for part in file.parts:
         with part.writing():
             since_us, seed = part.epochs()[-1].states_since_us, seed_now(part)
@@ -48,28 +48,28 @@ def end_seed(file: HistoryStore, now_ms: int) -> None:
 
 
 class RowWriter(plugins.Writer):
-    """Writes the rows that one run reads of the table: each delivery is one transaction of a part.
+    """Writes a run's rows of the table: each delivery is one transaction per part.
 
-    A row that is written twice is as one that is written once.
+    Writing a row again has no effect.
     """
 
     def __init__(self, file: HistoryStore, run: str, clock: plugins.Clock) -> None:
-        """Write into *file*, which it closes."""
+        """Write to *file*; the writer closes it."""
         self._file = file
         self._rows = [_Rows(part, run, clock) for part in file.parts]
         self._schemas: set[bytes] = set()
 
     def submit(self, delivery: plugins.Delivery, settle: plugins.Settle) -> None:
-        """Fold rows into the states that there are.
+        """Fold rows into the existing states.
 
         Raises:
             HistoryBusyError: some of it was not written: submit it again.
-            HistorySeedError: another run seeds the history, or its states are not kept any more.
+            HistorySeedError: another run seeds the history, or its states are no longer stored.
 
         """
         new = [each for each in schemas_of(delivery.encoded) if each not in self._schemas]
         if new:
-            with self._file.writing():  # A row can expire before there is any change.
+            with self._file.writing():  # A row can expire before the first change.
                 for schema_id in new:
                     self._file.schema_number(delivery.schemas[schema_id])
             self._schemas |= {*new}
@@ -140,6 +140,6 @@ class _Shape:
     """Reads the rows of one schema."""
 
     def __init__(self, schema: plugins.RecordSchema) -> None:
-        """Take it apart."""
+        """Read the schema."""
         self.read = reader_of(schema.value)
         self.view = TableView(schema)

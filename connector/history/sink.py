@@ -1,6 +1,6 @@
-"""The sink `history`: appends changes to a history, with the images that it keeps.
+"""The sink `history`: appends changes to a history, with the configured images.
 
-Each split is written exactly once: one commit of the store decides its changes and its position.
+Each split is written exactly once: one commit of the store includes its changes and its position.
 """
 
 from pathlib import Path
@@ -26,15 +26,15 @@ class HistorySink(plugins.Sink):
 
     @classmethod
     def config_of_uri(cls, host: str, path: str) -> dict[str, str]:
-        """Take three slashes from the root, as `file://` does."""
+        """Accept three slashes before an absolute path, as `file://` does."""
         return {"path": host or path} if host or path else {}
 
     def encoding(self) -> plugins.Encoding:
-        """Ask for changes in the envelope from which rows can be folded."""
+        """Request changes in the envelope from which rows can be folded."""
         return plugins.Encoding(codec="avro", envelope="cep44")
 
     def check(self) -> list[plugins.Finding]:
-        """Say whether there is a history, or can be one, without making it."""
+        """Report whether a history exists or can be made, without making it."""
         place, said = self.config.place, "is a history"
         try:
             opened(place, self.context.clock).close()
@@ -45,9 +45,9 @@ class HistorySink(plugins.Sink):
         return [plugins.Finding("file", plugins.CheckResult.PASSED, f"{place} {said}")]
 
     def open(self) -> plugins.Writer:
-        """Make the history, and note what it keeps from now on.
+        """Make the history, and record what it stores from now on.
 
-        The run that seeds it gets the writer of rows: its name is that of the job here.
+        The run that seeds it receives the writer of rows: its name is the name of the job here.
         """
         store = self._file()
         seed = seed_now(store)
@@ -55,7 +55,7 @@ class HistorySink(plugins.Sink):
             return RowWriter(store, seed.run, self.context.clock)
         try:
             origin = self.context.origin
-            # Rows of a table have the same fields.
+            # The rows of a snapshot have the same fields.
             if origin not in (plugins.NO_ORIGIN, store.origin()) and not origin.debezium.snapshot:
                 store.keep_origin(origin)
             store.keep_scopes(
@@ -74,7 +74,7 @@ class HistorySink(plugins.Sink):
         return True
 
     def home(self) -> str:
-        """Name the file, which processes of one machine share; of tables, any machine has them."""
+        """Return the file, shared on one machine; empty for tables, which any machine can use."""
         place, name = table_parts(self.config.place)
         return "" if name else file_home(Path(place).absolute())
 
@@ -98,10 +98,10 @@ class HistorySink(plugins.Sink):
 
 
 class _NoWriter(plugins.Writer):
-    """What belongs to no split: a history has no place for it."""
+    """Refuses records without a split: a history has no place for them."""
 
     def submit(self, delivery: plugins.Delivery, settle: plugins.Settle) -> None:
-        """Refuse it."""
+        """Refuse the delivery."""
         del delivery, settle
         raise plugins.FatalError("a history takes the changes of splits only")
 

@@ -1,8 +1,8 @@
-"""The source `history`: the changes of a history, with the images of their rows, for any sink.
+"""The source `history`: a history's changes with images of their rows, for any sink.
 
-A history gives its changes their arrivals one commit after the other, so what is read in the order
-of arrivals is complete, and the changes of a row keep their order. A change is its bytes as the
-history keeps them, followed by its images.
+A history assigns arrivals to its changes one commit after the other, so reading in the order of
+arrivals is complete and preserves the order of a row's changes. A change has the bytes that the
+history stores, followed by its images.
 """
 
 import datetime as dt
@@ -47,12 +47,12 @@ class HistorySourceConfig:
 
     @property
     def place(self) -> str:
-        """Return where it is, from any folder."""
+        """Return the place in a form that is valid from any folder."""
         return whole_place(self.path)
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """Return the images, in their order."""
+        """Return the images, in order."""
         return tuple(name for name in (PRE, POST) if self.images in (name, BOTH))
 
 
@@ -64,9 +64,9 @@ class HistorySource(plugins.Source, plugins.Relocation):
     config: HistorySourceConfig
 
     def __init__(self, config: HistorySourceConfig, context: plugins.Context) -> None:
-        """Learn from the file, if there is one, where its changes were read."""
+        """Read the origin of the changes from the file, if it exists."""
         super().__init__(config, context)
-        with suppress(HistoryMissingError), closing(self._file()) as file:  # `plan` raises it.
+        with suppress(HistoryMissingError), closing(self._file()) as file:  # `plan` reports it.
             self.origin = file.origin()
 
     def plan(self) -> Sequence[plugins.Split]:
@@ -74,7 +74,7 @@ class HistorySource(plugins.Source, plugins.Relocation):
 
         Raises:
             HistoryMissingError: the history does not exist yet.
-            ConfigError: it is not the history of the table.
+            ConfigError: it is not the history of this table.
 
         """
         with closing(self._file()) as file:
@@ -84,14 +84,14 @@ class HistorySource(plugins.Source, plugins.Relocation):
         return [SPLIT]
 
     def open(self, split: plugins.Split, resume: Position | None) -> "HistoryReader":
-        """Start behind the arrival *resume*; without one, at the oldest change that is kept."""
+        """Start after the arrival *resume*; without one, at the oldest stored change."""
         del split
         behind = resume.number if isinstance(resume, NumberPosition) else None
         history = History(self._file(), frozenset(), self.context.clock, Shape)
         return HistoryReader(history, self.config.scopes, behind)
 
     def backlog(self, split: plugins.Split, position: Position | None) -> Sequence[plugins.Backlog]:
-        """Return the bytes of the changes behind *position*."""
+        """Return the bytes of the changes after *position*."""
         del split
         behind = position.number if isinstance(position, NumberPosition) else 0
         with closing(self._file()) as file:
@@ -114,7 +114,7 @@ class HistorySource(plugins.Source, plugins.Relocation):
 
     @classmethod
     def check_place(cls, target: str) -> None:
-        """Refuse what is not a time."""
+        """Refuse a target that is not a time."""
         if target not in ("earliest", "latest"):
             _ms(target)
 
@@ -137,10 +137,10 @@ def _ms(target: str) -> int:
 
 
 class HistoryReader(plugins.Reader):
-    """Reads a history from an arrival on."""
+    """Reads a history from an arrival."""
 
     def __init__(self, history: History, images: Sequence[str], behind: int | None) -> None:
-        """Read *history*, which `close` closes, behind an arrival, or all that is kept of it."""
+        """Read *history*, which `close` closes, after an arrival, or everything stored."""
         self._history = history
         self._images = images
         self._scopes = frozenset(images)
@@ -152,8 +152,8 @@ class HistoryReader(plugins.Reader):
         """Return the next changes, each with its images.
 
         Raises:
-            HistoryTruncatedError: changes behind the position were removed before they were read.
-            ImageNotKeptError: images of these changes were not kept.
+            HistoryTruncatedError: changes after the position were removed before they were read.
+            ImageNotKeptError: images of these changes were not stored.
             HistoryBusyError: another process kept the file locked.
 
         """
@@ -208,7 +208,7 @@ class HistoryReader(plugins.Reader):
 
 
 class _Schema:
-    """A schema of changes without images, and the one with them."""
+    """A schema of changes without images, and the same with images."""
 
     def __init__(self, history: History, change: Change, images: Sequence[str]) -> None:
         shape = history.shape(change.schema)
@@ -219,7 +219,7 @@ class _Schema:
         self._clustering = shape.view.clustering
 
     def of_row(self, row: Row, content: bytes) -> bytes:
-        """Return the deletion of one row in the place of one of many rows."""
+        """Return the deletion of one row from a deletion of many rows."""
         value = self._read_all(content)
         payload = {
             **value["payload"],
@@ -231,7 +231,7 @@ class _Schema:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A change, in the form in which it is sent."""
+    """A change in the form in which it is sent."""
 
     shaped: ShapedSchema
     change: Change
@@ -239,7 +239,7 @@ class _Message:
 
 
 class HistoryBatch(plugins.Batch):
-    """Changes of a history, as the bytes that they have there with those of their images."""
+    """Changes of a history, as their stored bytes followed by those of their images."""
 
     encodings = frozenset((_AVRO,))
 
@@ -252,7 +252,7 @@ class HistoryBatch(plugins.Batch):
         *,
         more: bool,
     ) -> None:
-        """Keep these."""
+        """Keep the arguments."""
         self.split = SPLIT.split_id
         self.end = end
         self.size_bytes = size_bytes
@@ -261,7 +261,7 @@ class HistoryBatch(plugins.Batch):
         self._announced = announced
 
     def records(self) -> Iterator[ShapedRecord]:
-        """Make the records, in order."""
+        """Make the records in order."""
         for each in self._messages:
             change = each.change
             yield ShapedRecord(
@@ -275,7 +275,7 @@ class HistoryBatch(plugins.Batch):
             )
 
     def schemas(self) -> Sequence[plugins.RecordSchema]:
-        """Return the schemas that are used here for the first time."""
+        """Return the schemas that are used for the first time here."""
         return self._announced
 
     def encode(self, encoding: str) -> plugins.EncodedRecords:

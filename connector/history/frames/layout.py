@@ -1,4 +1,4 @@
-"""The columns of a history's changes in Arrow, and the rows that events are. Imports pyarrow."""
+"""The Arrow columns of a history's changes, and rows made of events. Imports pyarrow."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _US_PER_MS: Final = 1_000
 
 
 class _Unfit:
-    """Stands for a value that its column cannot hold."""
+    """A placeholder for a value that its column cannot represent."""
 
 
 UNFIT: Final = _Unfit()
@@ -38,9 +38,9 @@ UNFIT: Final = _Unfit()
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of a table that events become; it can be pickled.
+    """The columns of a table made of events; it can be pickled.
 
-    `keys` are the columns of the primary key, in their order.
+    `keys` are the columns of the primary key, in order.
     """
 
     schema: pa.Schema
@@ -49,7 +49,7 @@ class Layout:
 
     @classmethod
     def of(cls, schemas: Sequence[RecordSchema], scopes: Iterable[str]) -> Self:
-        """Return that of a table that had these schemas, in their order, with images *scopes*."""
+        """Return the layout for a table with these successive schemas and images *scopes*."""
         views = [TableView(schema) for schema in schemas]
         wanted = [scope for scope in SCOPES if scope in scopes]
         image = struct_of(views, written=False)
@@ -64,7 +64,7 @@ class Layout:
         keys = []
         for column in _key_names(views[-1]) if views else ():
             name = column
-            while name.lower() in taken:  # Spark takes `OP` for `op`.
+            while name.lower() in taken:  # Spark confuses `OP` with `op`.
                 name += "_"
             taken.add(name.lower())
             keys.append((name, image.field(column).type))
@@ -72,17 +72,17 @@ class Layout:
         return cls(schema, [name for name, _ in keys], wanted)
 
     def shape(self, schema: RecordSchema) -> "ArrowShape":
-        """Return what renders changes of *schema* for `batch`."""
+        """Return a renderer for changes of *schema*, for `batch`."""
         return ArrowShape(schema, self)
 
     def batch(self, events: Sequence[Event]) -> pa.RecordBatch:
-        """Return events, rendered by `shape`, as rows."""
+        """Return events that `shape` rendered, as rows."""
         rows = [self._row(event) for event in events]
         arrays = [pa.array([row.get(f.name) for row in rows], f.type) for f in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def holds(self, column: str, name: str, own: pa.DataType) -> bool:
-        """Say whether a field of a column holds values of a type; one that it has not needs not."""
+        """Return whether a column's field can hold a type; a missing column holds everything."""
         at = self.schema.get_field_index(column)
         if at < 0:
             return True
@@ -120,13 +120,13 @@ class Layout:
 
 
 class ArrowShape(Shape):
-    """Renders what one schema describes, as Arrow takes it for the columns of a layout.
+    """Renders changes of one schema as Arrow values for the columns of a layout.
 
-    An image has the columns of the key, so that one without anything else is not none.
+    An image includes the columns of the key, so that an otherwise empty one is not null.
     """
 
     def __init__(self, schema: RecordSchema, layout: Layout) -> None:
-        """Find the columns whose values another type took the place of."""
+        """Find the columns whose type was replaced by another one."""
         super().__init__(schema)
         view = self.view
         images = [scope for scope in layout.scopes if scope != CHANGE]
@@ -140,7 +140,7 @@ class ArrowShape(Shape):
         self.same = frozenset(simple - self._lost)
 
     def key(self, partition: Values, clustering: Values) -> Document:
-        """See `Shape.key`."""
+        """Return the key, as described for `Shape.key`."""
         view, values = self.view, (*partition, *clustering)
         return {
             view.names[name]: self.column(name, value)
@@ -150,42 +150,42 @@ class ArrowShape(Shape):
     def row(
         self, name: tuple[Values, Values], state: State | None, partition: State | None, now_s: int
     ) -> Document | None:
-        """See `Shape.row`."""
+        """Return a row, as described for `Shape.row`."""
         found = super().row(name, state, partition, now_s)
         return None if found is None else {**self.key(*name), **found}
 
     def static(self, partition: Values, state: State | None, now_s: int) -> Document | None:
-        """See `Shape.static`."""
+        """Return static columns, as described for `Shape.static`."""
         found = super().static(partition, state, now_s)
         return None if found is None else {**self.key(partition, []), **found}
 
     def known(self, state: State | None) -> frozenset[str]:
-        """See `Shape.known`."""
+        """Return the known columns, as described for `Shape.known`."""
         return super().known(state).union(_key_names(self.view))
 
     def value(self, kind: AvroType, value: Any) -> Any:  # noqa: ANN401 (by type)
-        """See `Shape.value`. Raises UnfitError."""
+        """Return a value, as described for `Shape.value`. Raises UnfitError."""
         return arrow_value(kind, value)
 
     def entries(self, key: AvroType, content: AvroType, cells: Iterable[Values]) -> Any:  # noqa: ANN401
-        """See `Shape.entries`. Raises UnfitError."""
+        """Return a map, as described for `Shape.entries`. Raises UnfitError."""
         return pairs(key, content, [(each, value) for each, value in cells])
 
     def column(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
-        """See `Shape.column`."""
+        """Return a column, as described for `Shape.column`."""
         return self._fit(super().column, name, value)
 
     def written(self, name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
-        """See `Shape.written`."""
+        """Return a written column, as described for `Shape.written`."""
         return self._fit(super().written, name, value)
 
     def bound(self, bound: Document | None) -> Document | None:
-        """See `Shape.bound`."""
+        """Return a bound, as described for `Shape.bound`."""
         made = super().bound(bound)
         return made and {**made, "count": len(made["values"])}
 
     def _fit(self, render: Callable[[str, Any], Any], name: str, value: Any) -> Any:  # noqa: ANN401 (by type)
-        """Return what *render* makes of a value; UNFIT, if its column cannot hold that."""
+        """Return the result of *render*, or UNFIT if its column cannot represent it."""
         if value is not None and name in self._lost:
             return UNFIT
         try:
@@ -199,6 +199,6 @@ def _key_names(view: TableView) -> list[str]:
 
 
 def fitting(values: Document, unfit: dict[str, None]) -> Document:
-    """Return the values that their columns can hold; the names of the others are added."""
+    """Return values with None for those that are UNFIT; their names are added to *unfit*."""
     unfit.update(dict.fromkeys(name for name, value in values.items() if value is UNFIT))
     return {name: None if value is UNFIT else value for name, value in values.items()}

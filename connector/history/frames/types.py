@@ -1,8 +1,9 @@
 """Types of Arrow for the columns of tables, from the schemas of changes. Imports pyarrow.
 
-They are those of `headrace.segments`, as far as Avro distinguishes them: uuid and inet are text, a
-time is nanoseconds of the day, a tuple a struct of `_1`, `_2` and so on. A collection or a UDT that
-is not frozen has in images the type of a frozen one; in changes it is a struct, as in JSON.
+They are the same as for `headrace.segments`, as far as Avro distinguishes them: uuid and inet are
+text, a time is nanoseconds of the day, a tuple is a struct of `_1`, `_2` and so on. A collection or
+UDT that is not frozen has the type of a frozen one in images; in changes it is a struct, as in
+JSON.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +41,7 @@ _SPECIAL: Final[Mapping[str, pa.DataType]] = {
 
 
 def form_of(kind: AvroType) -> str:
-    """Return what a type is: a name, or `list`, `map`, `tuple` or `udt`."""
+    """Return the kind of a type: a name, or `list`, `map`, `tuple` or `udt`."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "array":
@@ -54,14 +55,14 @@ def form_of(kind: AvroType) -> str:
 
 
 def named_fields(kind: Document) -> dict[str, Document]:
-    """Return the fields of a tuple or a UDT by the names that they have in Arrow."""
+    """Return the fields of a tuple or a UDT by their names in Arrow."""
     if form_of(kind) == "tuple":
         return {f"_{number}": field for number, field in enumerate(kind["fields"], start=1)}
     return {field.get("cqlName", field["name"]): field for field in kind["fields"]}
 
 
 def arrow_type(kind: AvroType) -> pa.DataType:
-    """Return the type of a value of an opened type."""
+    """Return the Arrow type for values of an opened type."""
     kind = without_null(kind)
     match form_of(kind):
         case "list":
@@ -106,9 +107,9 @@ def written_type(kind: AvroType) -> pa.DataType:
 
 
 def struct_of(views: Iterable[TableView], *, written: bool) -> pa.DataType:
-    """Return the type of images, or of what was *written*, of a table that had these schemas.
+    """Return the type of images, or of *written* values, over all these schemas.
 
-    It has every column that there ever was. One that had several types has the newest.
+    It has every column of all schemas. A column with several types has the newest.
     """
     made = written_type if written else column_type
     each = (
@@ -119,7 +120,7 @@ def struct_of(views: Iterable[TableView], *, written: bool) -> pa.DataType:
 
 
 def bounds_type(views: Iterable[TableView]) -> pa.DataType:
-    """Return the type of the ranges of rows that were deleted."""
+    """Return the type of the bounds of deleted ranges of rows."""
     prefixes = (
         pa.struct([(view.names[n], column_type(view.types[n])) for n in view.clustering])
         for view in views
@@ -135,7 +136,7 @@ def bounds_type(views: Iterable[TableView]) -> pa.DataType:
 
 
 def merged(older: pa.DataType, newer: pa.DataType) -> pa.DataType:
-    """Return a type for values of both; for those of *newer*, if they have nothing in common."""
+    """Return a type for the values of both, or *newer* if they have nothing in common."""
     if pa.types.is_struct(older) and pa.types.is_struct(newer):
         types = {field.name: field.type for field in older}
         for field in newer:
@@ -152,7 +153,7 @@ def merged(older: pa.DataType, newer: pa.DataType) -> pa.DataType:
 
 
 def holds(target: pa.DataType, own: pa.DataType) -> bool:
-    """Say whether a column of the type *target* holds all values of the type *own*."""
+    """Return whether the type *target* can represent all values of the type *own*."""
     if pa.types.is_struct(target) and pa.types.is_struct(own):
         types = {field.name: field.type for field in target}
         return all(each.name in types and holds(types[each.name], each.type) for each in own)
@@ -164,7 +165,7 @@ def holds(target: pa.DataType, own: pa.DataType) -> bool:
 
 
 def _list(item: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.field("element", item))  # The name that Spark gives to it.
+    return pa.list_(pa.field("element", item))  # Spark's name for it.
 
 
 def _map(key: AvroType, content: AvroType) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""Values of the envelope `cep44` as Arrow takes them for the types of `types`. Pure.
+"""Converts values of the envelope `cep44` to Arrow values of the types of `types`. Pure.
 
 A timestamp is µs, a map is pairs, a struct a mapping.
 """
@@ -11,7 +11,7 @@ from headrace.connector.history.frames.types import DECIMAL_SCALE, DIGITS_MAX, f
 from headrace.connector.serde.avro_types import AvroType, without_null
 from headrace.plugins import Document
 
-Value = Any  # Any: what an Avro type has for a value, and what Arrow takes for it.
+Value = Any  # Any: the value of an Avro type, and the value for Arrow.
 
 _US_PER_MS: Final = 1_000
 _MS_MAX: Final = ((1 << 63) - 1) // _US_PER_MS
@@ -20,16 +20,16 @@ _DIGITS_OF_A_BYTE_MAX: Final = 3
 
 
 class UnfitError(ValueError):
-    """A value is outside what its column can hold."""
+    """A value is outside the range of its column."""
 
 
 def is_as_it_is(kind: AvroType) -> bool:
-    """Say whether `arrow_value` returns every value of a type unchanged."""
+    """Return whether `arrow_value` returns every value of a type unchanged."""
     return form_of(without_null(kind)) not in _FORMS
 
 
 def arrow_value(kind: AvroType, value: Value) -> Value:
-    """Return a value of an opened type. Raises UnfitError."""
+    """Return a value of an opened type for Arrow. Raises UnfitError."""
     if value is None:
         return None
     kind = without_null(kind)
@@ -76,7 +76,7 @@ def _decimal(_kind: Document, value: Document) -> Decimal:
 
 
 def _number(own: int, unscaled: bytes, scale: int) -> Decimal:
-    """Return a number with *scale* digits behind the point, all of them exact."""
+    """Return a number with exactly *scale* digits after the point, without loss."""
     number = int.from_bytes(unscaled, "big", signed=True)
     more = scale - own
     if number and not -_DIGITS_OF_A_BYTE_MAX * len(unscaled) <= more <= DIGITS_MAX:

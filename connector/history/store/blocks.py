@@ -1,8 +1,8 @@
-"""Changes as a file keeps them: many in one row, which arrived one behind the other. Hot.
+"""Changes as a file stores them: many in one row, with consecutive arrivals. Hot.
 
-A block has columns of numbers, and then keys, names of rows, changes and states, each kind in one
-piece. Numbers have a fixed size, so a query looks at those of all changes, and then takes the bytes
-of those that it wants.
+A block contains columns of numbers, followed by keys, names of rows, changes and states, one kind
+after the other. Numbers have a fixed size, so a query checks those of all changes first, and then
+extracts the bytes of the wanted changes.
 """
 
 import struct
@@ -14,17 +14,17 @@ from zlib import crc32
 from headrace.connector.history.store.contract import GONE, Change, Columns, Range
 from headrace.connector.history.store.packing import content_of, total
 
-COUNT_MAX: Final = 64  # One change is read with all of its block.
-BYTES_MAX: Final = 1 << 20  # Unless it is a single change.
-_NUMBERS: Final = "IqIBIIII"  # Hashes, write times, schemas, operations, and where bytes end.
-_KEYS, _CHANGES = 0, 2  # Of keys, names of rows, changes and states.
+COUNT_MAX: Final = 64  # Reading one change reads its whole block.
+BYTES_MAX: Final = 1 << 20  # Except for a single change.
+_NUMBERS: Final = "IqIBIIII"  # Hashes, write times, schemas, operations, and ends of bytes.
+_KEYS, _CHANGES = 0, 2  # Indexes among keys, names of rows, changes and states.
 
 
 class Block(NamedTuple):
-    """Changes that arrived from `first` on, one behind the other.
+    """Changes with consecutive arrivals from `first` on.
 
-    `written` is the arrival of the last one that did not expire, or 0; `size_bytes` is that of the
-    changes alone.
+    `written` is the arrival of the last one that is not an expiry, or 0; `size_bytes` is the size
+    of the changes alone.
     """
 
     first: int
@@ -35,7 +35,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(first: int, columns: Columns) -> Iterator[tuple[Block, Sequence[int]]]:
-    """Yield changes that arrive from *first* on in blocks, each with the hashes of its keys."""
+    """Yield blocks of changes that arrive from *first* on, with the hashes of their keys."""
     hashes = [*map(crc32, columns.keys)]
     for begin in range(0, len(hashes), COUNT_MAX):
         yield from _parts(first, columns, hashes, begin, min(len(hashes), begin + COUNT_MAX))
@@ -44,7 +44,7 @@ def blocks_of(first: int, columns: Columns) -> Iterator[tuple[Block, Sequence[in
 def _parts(
     first: int, columns: Columns, hashes: list[int], begin: int, end: int
 ) -> Iterator[tuple[Block, Sequence[int]]]:
-    """Yield changes in one block; in several, if that would be too large."""
+    """Yield changes as one block, or as several if that would be too large."""
     size_bytes = total(columns.changes, begin, end)
     if end - begin > 1 and size_bytes + total(columns.befores, begin, end) > BYTES_MAX:
         middle = (begin + end) // 2
@@ -77,7 +77,7 @@ class BlockReader:
     """Reads the changes of one block."""
 
     def __init__(self, first: int, count: int, content: bytes, buckets: int) -> None:
-        """Take apart its numbers; partition keys are divided into *buckets*."""
+        """Prepare reading the numbers; partition keys are divided into *buckets*."""
         self._first = first
         self._count = count
         self._content = content
@@ -93,7 +93,7 @@ class BlockReader:
             begin += each[-1]
 
     def changes(self, wanted: Range, *, descending: bool) -> Iterator[Change]:
-        """Yield those changes that are wanted."""
+        """Yield the wanted changes."""
         numbers = self._matching(wanted)
         content, first, buckets = self._content, self._first, self._buckets
         hashes, written = self._hashes, self._written
@@ -114,16 +114,16 @@ class BlockReader:
             )
 
     def arrivals(self, wanted: Range) -> list[int]:
-        """Return the arrivals of those changes that are wanted, ascending."""
+        """Return the arrivals of the wanted changes, ascending."""
         return [self._first + n for n in self._matching(wanted)]
 
     def bytes_behind(self, behind: int) -> int:
-        """Return how many bytes the changes behind an arrival have, without their states."""
+        """Return the bytes of the changes after an arrival, without their states."""
         bounds = self._bounds[_CHANGES]
         return bounds[-1] - bounds[max(0, min(self._count, behind + 1 - self._first))]
 
     def _matching(self, wanted: Range) -> Sequence[int]:
-        """Return the numbers of those changes that are wanted, from 0, ascending."""
+        """Return the indexes of the wanted changes, from 0, ascending."""
         hashes, operations, written = self._hashes, self._operations, self._written
         begin, end = max(0, wanted.begin - self._first), wanted.end - self._first
         found: Sequence[int] = range(begin, min(end, self._count))

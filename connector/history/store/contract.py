@@ -1,7 +1,7 @@
-"""What the sink and the readers of a history need of a store of its changes.
+"""The store interface for a history's sink and readers.
 
-All writers of a history commit one after the other, in each kind of store. Each gives its changes
-their arrivals while it writes, so what a reader has seen is never preceded by what comes later.
+All writers of a history commit one after the other, in each kind of store. Each assigns arrivals
+while it writes, so a change that commits later never precedes what a reader has seen.
 """
 
 from abc import ABC, abstractmethod
@@ -17,18 +17,18 @@ from headrace.connector.rows.folding import NEVER
 from headrace.plugins import Origin, RecordSchema
 from headrace.plugins.records.record import OPERATIONS
 
-GONE: Final = len(OPERATIONS)  # The number of the event of a row whose last value expired,
-LESS: Final = GONE + 1  # and of one that lost values; of static columns always this.
-PARTITION: Final = b""  # The row that a partition's own state has.
+GONE: Final = len(OPERATIONS)  # The number of an event for a row whose last value expired,
+LESS: Final = GONE + 1  # and for lost values; always used for static columns.
+PARTITION: Final = b""  # The row name of a partition's own state.
 
 Name = tuple[bytes, bytes]
 """The key of a partition, and the name of a row in it."""
 
 
 class Epoch(NamedTuple):
-    """What is kept of changes from the arrival `since` on.
+    """What is stored for changes from the arrival `since` on.
 
-    The states of rows have all that was written since `states_since_us`; None, if none are kept.
+    The states of rows have everything written after `states_since_us`; None means no states.
     """
 
     since: int
@@ -37,9 +37,9 @@ class Epoch(NamedTuple):
 
 
 class Seed(NamedTuple):
-    """A snapshot that `run` reads. The logs have all that was written since `begun_us`.
+    """A snapshot that `run` reads. The logs have everything written after `begun_us`.
 
-    All rows are known from the arrival `done` on; None as long as some were not read.
+    All rows are known from the arrival `done` on; it is None until all are read.
     """
 
     run: str
@@ -49,9 +49,9 @@ class Seed(NamedTuple):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """A change as it is kept: `row` is the name of its row, `before` what `images.packed` packs.
+    """A stored change: `row` is the name of its row, `before` the result of `images.packed`.
 
-    `schema` is a number, and so is `operation`, of `images.KEPT`.
+    `schema` is a number, and so is `operation`, from `images.KEPT`.
     """
 
     arrival: int
@@ -67,9 +67,9 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Columns:
-    """Changes that arrive one behind the other: of each field of a `Change` all values.
+    """Changes with consecutive arrivals: for each field of a `Change`, all values.
 
-    A key without bytes is b"". `rows` or `befores` are empty if all changes are without them.
+    A missing key is b"". `rows` or `befores` are empty if all changes omit them.
     """
 
     schemas: list[int] = field(default_factory=list)
@@ -90,9 +90,9 @@ class Columns:
 
 
 class Range(NamedTuple):
-    """Which changes are wanted: by arrival from `begin` on and before `end`, and by what they have.
+    """Which changes are wanted: arrivals from `begin` to before `end`, and other conditions.
 
-    Empty sets, and None, want all.
+    An empty set, or None, means all.
     """
 
     begin: int
@@ -107,8 +107,8 @@ class Range(NamedTuple):
 class HistoryStore(ABC):
     """An open history of one table; for one thread at a time.
 
-    It has one part, or several, each of which is written by itself. Outside of `reading` and
-    `writing` each call sees what was committed last.
+    It has one part, or several, each of which is written separately. Outside `reading` and
+    `writing`, each call sees the last commit.
     """
 
     place: str
@@ -119,115 +119,115 @@ class HistoryStore(ABC):
     @property
     @abstractmethod
     def parts(self) -> "Sequence[HistoryPart]":
-        """Its parts: a bucket is in the one whose number is the bucket's modulo their count."""
+        """Its parts: a bucket is in the part with the bucket's number modulo their count."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close it. Safe to call twice."""
+        """Close the history. Safe to call twice."""
 
     @abstractmethod
     def purge(self) -> None:
-        """Remove all that it has, and close it."""
+        """Remove the whole history, and close it."""
 
     @abstractmethod
     def writing(self, split: str = "", *, begins: bool = False) -> AbstractContextManager[None]:
-        """Run the block, and write all of it at once behind the block, or nothing.
+        """Run the block, and then write everything at once, or nothing.
 
-        Of a history with several parts, what it has besides them. No other process writes
-        meanwhile. A writer of a *split* that *begins* does not wait for a former one of this split,
-        and without a split for no other.
+        For a history with several parts, this writes the common data. Other processes do not write
+        in the meantime. A writer of a *split* that *begins* does not wait for an earlier one of
+        this split; without a split, it does not wait for any.
 
         Raises:
-            HistoryBusyError: nothing was written: another writes, or it cannot be written now.
+            HistoryBusyError: nothing was written: another writes, or writing is impossible now.
 
         """
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[None]:
-        """Run the block on one snapshot. Raises as `writing`."""
+        """Run the block with one snapshot. Raises as `writing`."""
 
     @abstractmethod
     def version(self) -> int:
-        """Return a number that changes when another connection commits, or soon after."""
+        """Return a number that changes when another connection commits, or soon afterwards."""
 
     @abstractmethod
     def last(self) -> int:
-        """Return the last arrival that was given, or promised not to be given any more."""
+        """Return the last arrival that was assigned, or promised never to be assigned."""
 
     @abstractmethod
     def settle(self, until_ms: int) -> None:
-        """Promise that no change arrives before *until_ms* any more; durable when it returns.
+        """Promise that no more changes arrive before *until_ms*; durable at return.
 
-        Where nothing can be written, nothing is promised.
+        If writing is impossible, no promise is made.
 
         Raises:
-            HistoryBusyError: a commit is under way.
+            HistoryBusyError: a commit is running.
 
         """
 
     @abstractmethod
     def catch_up(self) -> None:
-        """Let `last` be that of the latest commit, where it is behind because parts rest.
+        """Update `last` to the latest commit, if idle parts hold it back.
 
         Raises:
-            HistoryBusyError: a commit is under way.
+            HistoryBusyError: a commit is running.
 
         """
 
     @abstractmethod
     def floor(self) -> int:
-        """Return the first arrival of which all changes are kept."""
+        """Return the first arrival from which all changes are stored."""
 
     @abstractmethod
     def removed(self) -> int:
-        """Return the last arrival of a change that was written, and removed; 0, if none was."""
+        """Return the last arrival of a written change that was removed, or 0."""
 
     @abstractmethod
     def extent(self) -> tuple[int, int, int]:
-        """Return the first and the last arrival that is kept, and the number of changes."""
+        """Return the first and last stored arrival, and the number of changes."""
 
     @abstractmethod
     def size_behind(self, behind: int) -> int:
-        """Return how many bytes the changes behind an arrival have, without their states."""
+        """Return the bytes of the changes after an arrival, without their states."""
 
     @abstractmethod
     def origin(self) -> Origin:
-        """Return what the source of the changes says of where it read them."""
+        """Return the origin that the source gave for the changes."""
 
     @abstractmethod
     def keep_origin(self, origin: Origin) -> None:
-        """Keep what the source of the changes says of where it reads them. Raises as `writing`."""
+        """Store the origin that the source gives for the changes. Raises as `writing`."""
 
     @abstractmethod
     def epochs(self) -> list[Epoch]:
-        """Return the epochs, the first first: each ends where the next one begins."""
+        """Return the epochs in order: each ends where the next one begins."""
 
     @abstractmethod
     def keep_scopes(
         self, scopes: frozenset[str], now_ms: int, *, states: bool, is_empty: bool
     ) -> None:
-        """Begin an epoch with these scopes, unless they are those of the last one.
+        """Begin an epoch with these scopes, unless the last one has the same.
 
-        With *states* those of rows are kept, from now on or from where the last epoch started them;
-        *is_empty* says that the table has no rows before the first epoch. Without *states* those
-        that there are miss what comes now, and are removed. Raises as `writing`.
+        With *states*, the states of rows are stored, from now on or from where the last epoch
+        started them; *is_empty* says that the table has no rows before the first epoch. Without
+        *states*, existing states become incomplete and are removed. Raises as `writing`.
         """
 
     @abstractmethod
     def seed(self, states_since_us: int | None) -> Seed | None:
-        """Return the seed of the states that are kept since then; None where no run was named."""
+        """Return the seed of the states stored since that time, or None without a run."""
 
     @abstractmethod
     def writer(self, split: str) -> int:
-        """Return the epoch of a split's last writer; 0, if there was none."""
+        """Return the epoch of a split's last writer, or 0."""
 
     @abstractmethod
     def set_writer(self, split: str, epoch: int) -> None:
-        """Refuse what earlier writers of the split commit from now on. Within `writing`."""
+        """Refuse later commits of the split's earlier writers. Within `writing`."""
 
     @abstractmethod
     def entries(self, split: str) -> dict[str, bytes]:
-        """Return what is kept of a split besides its changes."""
+        """Return the stored entries of a split."""
 
     @abstractmethod
     def keep_entries(self, split: str, entries: Mapping[str, bytes | None]) -> None:
@@ -237,25 +237,25 @@ class HistoryStore(ABC):
     def changes(
         self, wanted: Range, *, descending: bool = False, count_max: int = -1
     ) -> Iterator[Change]:
-        """Yield changes in the order of their arrival, up to *count_max* if that is not negative.
+        """Yield changes in order of arrival, up to *count_max* unless that is negative.
 
         Within `reading`.
         """
 
     @abstractmethod
     def count(self, wanted: Range) -> int:
-        """Return how many changes there are. Within `reading`."""
+        """Return the number of changes. Within `reading`."""
 
     @abstractmethod
     def cuts(self, wanted: Range, size: int) -> list[int]:
-        """Return the arrivals at which parts of *size* changes begin, without the first one.
+        """Return the arrivals at which parts of *size* changes begin, except the first.
 
         Within `reading`.
         """
 
     @abstractmethod
     def has_partitions(self) -> bool:
-        """Say whether a partition may have a state of its own."""
+        """Return whether a partition may have its own state."""
 
     @abstractmethod
     def states(self, names: Sequence[Name]) -> Iterator[tuple[bytes, bytes, bytes]]:
@@ -268,19 +268,19 @@ class HistoryStore(ABC):
 
     @abstractmethod
     def schemas(self) -> dict[int, RecordSchema]:
-        """Return the schemas of all changes, by their numbers, which ascend from 1."""
+        """Return the schemas of all changes by number; numbers ascend from 1."""
 
     @abstractmethod
     def schema_number(self, schema: RecordSchema) -> int:
-        """Return the number of a schema, which is kept from now on. Within `writing`."""
+        """Return the number of a schema, which is stored if it is new. Within `writing`."""
 
 
 class HistoryPart(HistoryStore):
-    """A history that is written as a whole, or the part of one that is."""
+    """A history that is written as a whole, or a part of one."""
 
     @property
     def parts(self) -> "Sequence[HistoryPart]":
-        """Itself."""
+        """The history itself."""
         return (self,)
 
     def catch_up(self) -> None:
@@ -288,39 +288,39 @@ class HistoryPart(HistoryStore):
 
     @abstractmethod
     def settling(self) -> AbstractContextManager[None]:
-        """Be as `writing`, for a reader, which waits less for a commit that is under way."""
+        """Do the same as `writing` for a reader, which waits less for a running commit."""
 
     @abstractmethod
     def can_write(self) -> bool:
-        """Say whether this process may write, as far as it is known."""
+        """Return whether this process may write, as far as known."""
 
     def next_arrival(self, now_ms: int) -> int:
-        """Return the arrival of the change that `append` is given next, at *now_ms*."""
+        """Return the arrival of the next change that `append` receives, at *now_ms*."""
         return arrival.next_after(self.last(), now_ms)
 
     @abstractmethod
     def retain(self, retention_ms: int, now_ms: int, appended: int) -> None:
-        """Let changes go that arrived longer ago than *retention_ms*, sooner or later.
+        """Remove changes that arrived longer than *retention_ms* ago, sooner or later.
 
-        The floor passes all of them, so that no query answers with a part. At the end of each
-        `writing` that *appended* so many changes, or none.
+        The floor passes all of them, so that an answer is never incomplete. It is called at the end
+        of each `writing`, which *appended* this number of changes.
         """
 
     @abstractmethod
     def keep_epoch(self, epoch: Epoch, *, keeps_states: bool) -> None:
-        """Add an epoch, or replace that of the same begin. Within `writing`.
+        """Add an epoch, or replace the one with the same begin. Within `writing`.
 
-        Unless it *keeps_states*, those that there are go.
+        Unless it *keeps_states*, existing states are removed.
         """
 
     def keep_scopes(
         self, scopes: frozenset[str], now_ms: int, *, states: bool, is_empty: bool
     ) -> None:
-        """See `HistoryStore.keep_scopes`."""
+        """Store scopes, as described for `HistoryStore.keep_scopes`."""
         known = self.epochs()
         if known and known[-1].scopes == scopes:
-            return  # Without a write: one that died may still be named as under way.
-        with self.writing(begins=True):  # What is under way keeps what is not wanted any more.
+            return  # Not written: an attempt that died may still be in the head.
+        with self.writing(begins=True):  # A running commit would store what is no longer wanted.
             epochs = self.epochs()
             last = epochs[-1] if epochs else None
             if last is not None and last.scopes == scopes:
@@ -334,28 +334,28 @@ class HistoryPart(HistoryStore):
 
     @abstractmethod
     def keep_seed(self, states_since_us: int | None, seed: Seed) -> None:
-        """Keep what a seed has reached. Within `writing`."""
+        """Store the progress of a seed. Within `writing`."""
 
     @abstractmethod
     def append(self, columns: Columns, now_ms: int) -> None:
-        """Append changes that arrive at *now_ms*, one behind the other, within `writing`."""
+        """Append changes that arrive at *now_ms*, consecutively, within `writing`."""
 
     @abstractmethod
     def states_of(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the names and the states of all rows of a partition. Raises as `states`."""
+        """Return the names and states of all rows of a partition. Raises as `states`."""
 
     @abstractmethod
     def keep_states(self, states: dict[Name, bytes], expiries: dict[Name, int]) -> None:
-        """Replace the states of rows, within `writing` in which `states` has looked for them.
+        """Replace the states of rows, in a `writing` in which `states` was called for them.
 
-        Some may be singles (`rows.byte_folding`), unless they expire; what is read is folded.
-        *expiries* are seconds at which `due` returns them; those that it does not name are never.
+        Some may be singles (`rows.byte_folding`), unless they expire; reading folds them.
+        *expiries* are the seconds at which `due` returns them; those without an entry never expire.
         """
 
     @abstractmethod
     def due(self, until_s: int, count_max: int) -> list[tuple[bytes, bytes, bytes, int]]:
-        """Return states that expire by then, the first first: key, row, state and second."""
+        """Return states that expire by then, in order: key, row, state and second."""
 
     @abstractmethod
     def set_expiries(self, expiries: Mapping[Name, int]) -> None:
-        """Set when states are due again; 0: never. Within `writing`, of what `due` returned."""
+        """Set when states are due again, 0 for never. In the `writing` of `due`."""

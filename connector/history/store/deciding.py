@@ -1,9 +1,9 @@
-"""How a history in tables is decided: by two conditional writes of each commit to one partition.
+"""How commits of a history in tables are decided: two conditional writes to a partition.
 
-A commit is an attempt with a number of its own. First the head names it, and no other begins while
-it is under way. Its rows are written, and no reader counts them yet. Then the head names it no
-more, and has a later arrival, if it was still named. What an attempt wrote that was given up is
-never counted, however late it was written.
+A commit is an attempt with a unique number. First the head names it, and until it ends, others
+cannot begin. Its rows are written, and readers do not count them yet. Then the head removes the
+name and gets a later arrival, if the attempt was still named. The rows of an abandoned attempt are
+never counted, however late they were written.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from headrace.plugins import Clock, FencedError
 from headrace.plugins.stores.key_values import Change, Entry, Key
 
 LOOK_SECONDS: Final = 0.02
-PATIENCE_MS: Final = 3_000  # How long others wait for a commit at least,
-PATIENCE_MS_MAX: Final = 30_000  # and at most. One that was given up asks for longer.
+PATIENCE_MS: Final = 3_000  # The minimum and
+PATIENCE_MS_MAX: Final = 30_000  # the maximum for which others wait. Failures make it longer.
 LEARN_MAX: Final = 5
 
 
 class Deciding:
-    """The partition that decides. Its calls may raise StoreUnavailableError."""
+    """The deciding partition. Its calls may raise StoreUnavailableError."""
 
     def __init__(self, values: CassandraValues, name: str, clock: Clock) -> None:
         """Look at nothing yet."""
@@ -37,41 +37,42 @@ class Deciding:
         self._partition = decided("history", name)
         self._key = Key(self._partition, HEAD)
         self._clock = clock
-        self._mine = 0  # The last attempt of this connection: one that is named still has failed.
-        self._patience_ms = PATIENCE_MS  # What the next attempt asks of others.
-        self._began_ms = 0  # When that attempt did.
+        self._mine = 0  # The last attempt of this connection; if still named, it failed.
+        self._patience_ms = PATIENCE_MS  # What the next attempt asks others to wait.
+        self._began_ms = 0  # The begin of that attempt.
         self._seen = (0, 0)  # The last attempt that was waited for, and since when.
 
     def exists(self) -> bool:
-        """Say whether there is a history of this name."""
+        """Return whether a history of this name exists."""
         return self._values.row(self._key) is not None
 
     def create(self, head: Head) -> None:
-        """Make the head, unless another process was faster."""
+        """Make the head, unless another process was first."""
         self._values.change([self._replacement(None, {HEAD: pack(head)})])
 
     def remove(self, now: Snapshot) -> None:
-        """Remove the partition; the history is gone then."""
+        """Remove the partition, and thereby the history."""
         self._values.change([self._replacement(now.stamp, dict.fromkeys(now.rows()))])
 
     def version(self) -> int:
-        """See `HistoryStore.version`."""
+        """Return the version, as described for `HistoryStore.version`."""
         return self._values.stamp(self._key)
 
     def load(self) -> Snapshot:
-        """Return all rows as they are. Raises HistoryMissingError."""
+        """Return all current rows. Raises HistoryMissingError."""
         found = Snapshot.of(self._values.scan([self._partition]), self._values)
         if found is None:
             raise self._missing()
         return found
 
     def begin(self, split: str, *, begins: bool, seconds: float) -> Snapshot:
-        """Name an attempt in the head, and return the snapshot as of then; wait for others.
+        """Name an attempt in the head, and return the snapshot; wait for other attempts.
 
-        One that *begins* does not wait for a former one of its split, or without one for none.
+        One that *begins* does not wait for an earlier one of its split; without a split, it does
+        not wait for any.
 
         Raises:
-            HistoryBusyError: another one was under way for so many *seconds*.
+            HistoryBusyError: another attempt was running for this many *seconds*.
 
         """
         until = time.monotonic() + seconds
@@ -116,11 +117,11 @@ class Deciding:
     ) -> None:
         """End the attempt: replace what differs from *before*, if the head still names it.
 
-        *then* are plain rows that are not needed any more.
+        *then* are plain rows that are no longer needed.
 
         Raises:
-            HistoryBusyError: another commit took its place.
-            FencedError: it is not known whether it was decided.
+            HistoryBusyError: another commit replaced it.
+            FencedError: the outcome is unknown.
 
         """
         now.head.pending = None
@@ -145,7 +146,7 @@ class Deciding:
         self._patience_ms = min(max(PATIENCE_MS, took_ms * 2), PATIENCE_MS_MAX)
 
     def give_up(self, attempt: int) -> None:
-        """Take this process's attempt out of the head, if it can be reached."""
+        """Remove this process's attempt from the head, if the store answers."""
         with contextlib.suppress(StoreUnavailableError, HistoryMissingError):
             entry, head = self._head()
             if head.pending is not None and head.pending.attempt == attempt:
@@ -153,7 +154,7 @@ class Deciding:
                 self._values.change([self._replacement(entry.stamp, {HEAD: pack(head)})])
 
     def settle(self, until_ms: int, *, seconds: float) -> None:
-        """See `HistoryStore.settle`: one conditional write."""
+        """Settle with one conditional write, as described for `HistoryStore.settle`."""
         promised = arrival.first_of(until_ms) - 1
         until = time.monotonic() + seconds
         pause = threading.Event()
@@ -173,10 +174,10 @@ class Deciding:
                 pause.wait(LOOK_SECONDS)
 
     def _is_over(self, pending: Pending, begun: str | None, now_ms: int) -> bool:
-        """Say whether a commit that is under way will not end, or is not waited for.
+        """Return whether a running commit has failed, or need not be waited for.
 
-        A process counts by its own clock how long it has waited; one that waits for the first time
-        compares clocks. To be wrong costs a commit that is repeated, which then has more time.
+        A process measures by its own clock how long it has waited; at first it compares clocks. A
+        wrong answer only costs a repeated commit, which then has more time.
         """
         if pending.attempt == self._mine or begun in ("", pending.split):
             return True
@@ -189,7 +190,7 @@ class Deciding:
         return waited_ms > pending.patience_ms or now_ms - pending.begun_ms > PATIENCE_MS_MAX
 
     def _learnt(self, attempt: int) -> bool:
-        """Say whether an attempt that was not answered was decided."""
+        """Return whether an attempt without an answer was decided."""
         pause = threading.Event()
         for _ in range(LEARN_MAX):
             pause.wait(LOOK_SECONDS)

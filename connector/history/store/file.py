@@ -1,6 +1,6 @@
-"""A history in a file: a SQLite file with the changes, the state of each row, and the clock.
+"""A history in a file: a SQLite database of changes, states of rows, and the clock.
 
-Its lock has writers commit one after the other, each in a transaction.
+Because of its lock, writers commit one after the other, each in a transaction.
 """
 
 import contextlib
@@ -45,16 +45,16 @@ VERSION: Final = 7
 BUSY_TIMEOUT_MS: Final = 5_000
 SETTLE_TIMEOUT_MS: Final = 250
 LOOK_UP_MAX: Final = 500  # States that one statement reads,
-INSERT_MAX: Final = 128  # and that one statement writes, if they are new.
+INSERT_MAX: Final = 128  # and new states that one statement writes.
 CACHE_KIB: Final = 16_384
-PAGE_BYTES: Final = 8_192  # More make a change cheaper, and a small commit larger.
+PAGE_BYTES: Final = 8_192  # Larger pages make a change cheaper, and a small commit larger.
 _PRIMARY: Final = 0xFF  # Of an extended error code.
 _BUSY: Final = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 
-# A partition's own state has the row x''. New states are appended, and only their index is in the
-# order of hashes: one commit writes fewer pages. Its content is the key, the name of the row,
-# and the state. `expires` is when a state loses a value next, in seconds, for `images.Expiries`; or
-# 0.
+# The row name of a partition's own state is x''. New states are appended, and only their index is
+# in the order of hashes, so that a commit writes fewer pages. The content is the key, the name of
+# the row, and the state. `expires` is the second at which the state next loses a value, for
+# `images.Expiries`, or 0.
 _TABLES: Final = f"""
 CREATE TABLE about (
     one INTEGER PRIMARY KEY CHECK (one = 1), table_name TEXT NOT NULL, buckets INTEGER NOT NULL,
@@ -88,8 +88,8 @@ CREATE TABLE entries (
 ) STRICT, WITHOUT ROWID;
 """
 
-REMOVED_PER_CHANGE: Final = 4  # Retention removes up to this many for each that is appended,
-REMOVED_MIN: Final = 1_000  # or this many, and then whole blocks.
+REMOVED_PER_CHANGE: Final = 4  # Retention removes up to this many changes for each appended one,
+REMOVED_MIN: Final = 1_000  # or this many, rounded up to whole blocks.
 _ROW_BITS: Final = 31
 _LATER: Final = 1 << 62
 _STATE: Final = "key_bytes, row_bytes, content"
@@ -98,10 +98,10 @@ _ROW: Final = "(?, ?, ?, ?, ?)"
 
 
 class HistoryFile(HistoryPart):
-    """An open file. See `HistoryStore`."""
+    """An open file with a history, as described for `HistoryStore`."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Use `opened` or `made`."""
+        """Keep the connection; callers use `opened` or `made`."""
         self.path = path
         self.place = str(path)
         self.run = connection.execute
@@ -110,12 +110,12 @@ class HistoryFile(HistoryPart):
         self._keys = KeyRuns(self)
         self._singles = Singles(self.schemas)
         self._numbers: dict[Name, int] = {}  # Of states that the transaction has read,
-        self._hashes: dict[Name, int] = {}  # and of names that it looked for, since it kept some.
+        self._hashes: dict[Name, int] = {}  # and of names it looked for, until states are stored.
         self.table, self.buckets = self.run("SELECT table_name, buckets FROM about").fetchone()
 
     @classmethod
     def opened(cls, path: Path, version: int = VERSION) -> Self:
-        """Open a file that exists, of a *version*.
+        """Open an existing file of a *version*.
 
         Raises:
             HistoryMissingError: it does not exist.
@@ -139,7 +139,7 @@ class HistoryFile(HistoryPart):
 
     @classmethod
     def made(cls, path: Path, table: str, buckets: int) -> "HistoryFile":
-        """Open the file; make it where there is none. Raises as `opened`."""
+        """Open the file, and make it first if it does not exist. Raises as `opened`."""
         make(path, table, buckets)
         found = cls.opened(path)
         if (found.table, found.buckets) != (table, buckets):
@@ -153,25 +153,25 @@ class HistoryFile(HistoryPart):
         return found
 
     def close(self) -> None:
-        """See `HistoryStore.close`."""
+        """Close the file, as described for `HistoryStore.close`."""
         self._connection.close()
 
     def purge(self) -> None:
-        """See `HistoryStore.purge`."""
+        """Remove the file, as described for `HistoryStore.purge`."""
         self.close()
         for ending in ("", "-wal", "-shm"):
             self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def writing(self, split: str = "", *, begins: bool = False) -> Iterator[None]:
-        """Run the block as one transaction. See `HistoryStore.writing`."""
-        del split, begins  # The lock of a process that died is gone.
+        """Run the block as one transaction, as described for `HistoryStore.writing`."""
+        del split, begins  # The lock of a dead process is released.
         with named_errors(self.path), self._transaction("BEGIN IMMEDIATE"):
             yield
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """See `HistoryStore.reading`."""
+        """Read one snapshot, as described for `HistoryStore.reading`."""
         with named_errors(self.path), self._transaction("BEGIN"):
             yield
 
@@ -184,65 +184,65 @@ class HistoryFile(HistoryPart):
             self.run("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):  # The first error is the one to report.
+                with contextlib.suppress(sqlite3.Error):  # The first error is the relevant one.
                     self.run("ROLLBACK")
             raise
 
     def last(self) -> int:
-        """See `HistoryStore.last`."""
+        """Return the last arrival, as described for `HistoryStore.last`."""
         return int(self.run("SELECT last FROM about").fetchone()[0])
 
     def floor(self) -> int:
-        """See `HistoryStore.floor`."""
+        """Return the floor, as described for `HistoryStore.floor`."""
         return int(self.run("SELECT floor FROM about").fetchone()[0])
 
     def removed(self) -> int:
-        """See `HistoryStore.removed`."""
+        """Return the last removed arrival, as described for `HistoryStore.removed`."""
         return int(self.run("SELECT removed FROM about").fetchone()[0])
 
     def origin(self) -> Origin:
-        """See `HistoryStore.origin`."""
+        """Return the origin, as described for `HistoryStore.origin`."""
         (text,) = self.run("SELECT origin FROM about").fetchone()
         return msgspec.json.decode(text, type=Origin)
 
     def keep_origin(self, origin: Origin) -> None:
-        """See `HistoryStore.keep_origin`."""
+        """Store the origin, as described for `HistoryStore.keep_origin`."""
         with self.writing():
             text = msgspec.json.encode(origin).decode()
             self.run("UPDATE about SET origin = ?", (text,))
 
     def has_partitions(self) -> bool:
-        """See `HistoryStore.has_partitions`."""
+        """Check for partitions, as described for `HistoryStore.has_partitions`."""
         return bool(self.run("SELECT has_partitions FROM about").fetchone()[0])
 
     def size_behind(self, behind: int) -> int:
-        """See `HistoryStore.size_behind`."""
+        """Return a size, as described for `HistoryStore.size_behind`."""
         found = self.run("SELECT sum(size_bytes) FROM blocks WHERE first > ?", (behind,))
         size_bytes = int(found.fetchone()[0] or 0)
-        begun = self._blocks(Range(behind, behind + 1))  # It may have changes behind that, too.
+        begun = self._blocks(Range(behind, behind + 1))  # Its block may have later changes, too.
         return size_bytes + sum(each.bytes_behind(behind) for each in begun)
 
     def extent(self) -> tuple[int, int, int]:
-        """See `HistoryStore.extent`."""
+        """Return the extent, as described for `HistoryStore.extent`."""
         first, last, count = self.run(
             "SELECT min(first), max(first + count - 1), sum(count) FROM blocks"
         ).fetchone()
         return first or 0, last or 0, count or 0
 
     def settle(self, until_ms: int) -> None:
-        """See `HistoryStore.settle`."""
+        """Settle, as described for `HistoryStore.settle`."""
         promised = arrival.first_of(until_ms) - 1
         if self.last() < promised and self.can_write():
             with self.settling():
                 self.run("UPDATE about SET last = max(last, ?)", (promised,))
 
     def can_write(self) -> bool:
-        """See `HistoryPart.can_write`."""
+        """Return whether writing is allowed, as described for `HistoryPart.can_write`."""
         return os.access(self.path, os.W_OK)
 
     @contextlib.contextmanager
     def settling(self) -> Iterator[None]:
-        """See `HistoryPart.settling`."""
+        """Write for a reader, as described for `HistoryPart.settling`."""
         self.run(f"PRAGMA busy_timeout = {SETTLE_TIMEOUT_MS}")
         try:
             with self.writing():
@@ -251,16 +251,16 @@ class HistoryFile(HistoryPart):
             self.run(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
     def version(self) -> int:
-        """See `HistoryStore.version`."""
+        """Return the version, as described for `HistoryStore.version`."""
         return int(self.run("PRAGMA data_version").fetchone()[0])
 
     def epochs(self) -> list[Epoch]:
-        """See `HistoryStore.epochs`."""
+        """Return the epochs, as described for `HistoryStore.epochs`."""
         found = self.run("SELECT since, scopes, states_since_us FROM epochs ORDER BY since")
         return [Epoch(since, frozenset(scopes.split()), at) for since, scopes, at in found]
 
     def keep_epoch(self, epoch: Epoch, *, keeps_states: bool) -> None:
-        """See `HistoryPart.keep_epoch`."""
+        """Store an epoch, as described for `HistoryPart.keep_epoch`."""
         row = epoch.since, " ".join(sorted(epoch.scopes)), epoch.states_since_us
         self.run("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?)", row)
         if not keeps_states:
@@ -268,7 +268,7 @@ class HistoryFile(HistoryPart):
             self.run("UPDATE about SET has_partitions = 0")
 
     def seed(self, states_since_us: int | None) -> Seed | None:
-        """See `HistoryStore.seed`."""
+        """Return a seed, as described for `HistoryStore.seed`."""
         found = self.run(
             "SELECT run, begun_us, done, row_count FROM seeds WHERE states_since_us = ?",
             (states_since_us,),
@@ -276,32 +276,32 @@ class HistoryFile(HistoryPart):
         return next((Seed(*row) for row in found), None)
 
     def keep_seed(self, states_since_us: int | None, seed: Seed) -> None:
-        """See `HistoryPart.keep_seed`."""
+        """Store a seed, as described for `HistoryPart.keep_seed`."""
         self.run("INSERT OR REPLACE INTO seeds VALUES (?, ?, ?, ?, ?)", (states_since_us, *seed))
 
     def writer(self, split: str) -> int:
-        """See `HistoryStore.writer`."""
+        """Return a writer's epoch, as described for `HistoryStore.writer`."""
         found = self.run("SELECT epoch FROM writers WHERE split = ?", (split,))
         return next((int(epoch) for (epoch,) in found), 0)
 
     def set_writer(self, split: str, epoch: int) -> None:
-        """See `HistoryStore.set_writer`."""
+        """Store a writer's epoch, as described for `HistoryStore.set_writer`."""
         self.run("INSERT OR REPLACE INTO writers VALUES (?, ?)", (split, epoch))
 
     def entries(self, split: str) -> dict[str, bytes]:
-        """See `HistoryStore.entries`."""
+        """Return entries, as described for `HistoryStore.entries`."""
         found = self.run("SELECT name, value FROM entries WHERE split = ?", (split,))
         return dict(found.fetchall())
 
     def keep_entries(self, split: str, entries: Mapping[str, bytes | None]) -> None:
-        """See `HistoryStore.keep_entries`."""
+        """Store entries, as described for `HistoryStore.keep_entries`."""
         gone = [(split, name) for name, value in entries.items() if value is None]
         new = [(split, name, value) for name, value in entries.items() if value is not None]
         self.run_many("DELETE FROM entries WHERE split = ? AND name = ?", gone)
         self.run_many("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", new)
 
     def append(self, columns: Columns, now_ms: int) -> None:
-        """See `HistoryPart.append`: the content of blocks, and where keys are in them."""
+        """Append blocks and the places of keys, as described for `HistoryPart.append`."""
         if not columns:
             return
         first = self.next_arrival(now_ms)
@@ -316,14 +316,14 @@ class HistoryFile(HistoryPart):
         self.run("UPDATE about SET last = ?", (first + len(columns) - 1,))
 
     def _last_block(self, end: int = _LATER) -> int:
-        """Return the number of the last block that begins before *end*; 0, if none does."""
+        """Return the number of the last block that begins before *end*, or 0."""
         text = "SELECT number FROM blocks WHERE first < ? ORDER BY first DESC LIMIT 1"
         return next((int(number) for (number,) in self.run(text, (end,))), 0)
 
     def changes(
         self, wanted: Range, *, descending: bool = False, count_max: int = -1
     ) -> Iterator[Change]:
-        """See `HistoryStore.changes`."""
+        """Yield changes, as described for `HistoryStore.changes`."""
         found = chain.from_iterable(
             each.changes(wanted, descending=descending)
             for each in self._blocks(wanted, descending=descending)
@@ -331,11 +331,11 @@ class HistoryFile(HistoryPart):
         return islice(found, None if count_max < 0 else count_max)
 
     def count(self, wanted: Range) -> int:
-        """See `HistoryStore.count`."""
+        """Count changes, as described for `HistoryStore.count`."""
         return sum(map(len, self._arrivals(wanted)))
 
     def cuts(self, wanted: Range, size: int) -> list[int]:
-        """See `HistoryStore.cuts`."""
+        """Return cuts, as described for `HistoryStore.cuts`."""
         found: list[int] = []
         passed = 0
         for arrivals in self._arrivals(wanted):
@@ -344,11 +344,11 @@ class HistoryFile(HistoryPart):
         return found[1:]
 
     def arrivals(self, wanted: Range) -> Iterator[int]:
-        """Yield the arrivals of what is wanted, ascending. Within `reading`."""
+        """Yield the arrivals of wanted changes, ascending. Within `reading`."""
         return chain.from_iterable(self._arrivals(wanted))
 
     def _arrivals(self, wanted: Range) -> Iterator[Sequence[int]]:
-        """Yield the arrivals of the changes of each block that are wanted."""
+        """Yield the arrivals of the wanted changes of each block."""
         if wanted != Range(wanted.begin, wanted.end):
             for block in self._blocks(wanted):
                 yield block.arrivals(wanted)
@@ -358,7 +358,7 @@ class HistoryFile(HistoryPart):
             yield range(max(first, wanted.begin), min(first + count, wanted.end))
 
     def _blocks(self, wanted: Range, *, descending: bool = False) -> Iterator[BlockReader]:
-        """Yield the blocks that may have changes which are wanted."""
+        """Yield the blocks that may have wanted changes."""
         order = "DESC" if descending else "ASC"
         first, last = self._numbers_of(wanted)
         text = "SELECT first, count, content FROM blocks WHERE "
@@ -377,7 +377,7 @@ class HistoryFile(HistoryPart):
         return self._last_block(wanted.begin + 1), self._last_block(wanted.end)
 
     def states(self, names: Sequence[Name]) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """See `HistoryStore.states`."""
+        """Yield states, as described for `HistoryStore.states`."""
         mine = _hashes_of(names)
         self._hashes = self._hashes | mine if self._hashes else mine
         hashes = [*mine.values()]
@@ -392,29 +392,29 @@ class HistoryFile(HistoryPart):
                     yield key, row, state
 
     def states_of(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        """See `HistoryPart.states_of`."""
+        """Return a partition's states, as described for `HistoryPart.states_of`."""
         first = crc32(key) << _ROW_BITS
         text = f"SELECT {_STATE} FROM states WHERE hash >= ? AND hash < ?"  # noqa: S608 (ours)
         found = self.run(text, (first, first + (1 << _ROW_BITS))).fetchall()
         return [(row, state) for of, row, state in starmap(self._parts, found) if of == key]
 
     def keep_states(self, states: dict[Name, bytes], expiries: dict[Name, int]) -> None:
-        """See `HistoryPart.keep_states`."""
+        """Store states, as described for `HistoryPart.keep_states`."""
         known = self._numbers
         groups, left, has_partition = new_rows(self._hashes, known, states, expiries, INSERT_MAX)
         if has_partition:
             self.run("UPDATE about SET has_partitions = 1")
         updated = [name for name in known if name in states]
-        join = bytearray().join  # Of bytes, sqlite3 looks up an adapter each time.
+        join = bytearray().join  # For bytes, sqlite3 looks up an adapter each time.
         rows = ((join((*n, states[n])), expiries.get(n, 0), known[n]) for n in updated)
         self.run_many("UPDATE states SET content = ?, expires = ? WHERE number = ?", rows)
-        # Running a statement takes about as much as one of its rows.
+        # Running a statement costs about as much as one of its rows.
         self.run_many(_INSERT + ", ".join([_ROW] * INSERT_MAX), groups)
         self.run_many(_INSERT + _ROW, left)
         self._numbers, self._hashes = {}, {}
 
     def due(self, until_s: int, count_max: int) -> list[tuple[bytes, bytes, bytes, int]]:
-        """See `HistoryPart.due`."""
+        """Return due states, as described for `HistoryPart.due`."""
         found = self.run(
             f"SELECT number, expires, {_STATE} FROM states WHERE 0 < expires "  # noqa: S608 (ours)
             "AND expires <= ? ORDER BY expires, number LIMIT ?",
@@ -425,7 +425,7 @@ class HistoryFile(HistoryPart):
         return [each for _, each in made]
 
     def set_expiries(self, expiries: Mapping[Name, int]) -> None:
-        """See `HistoryPart.set_expiries`."""
+        """Set expiries, as described for `HistoryPart.set_expiries`."""
         found = ((at_s, self._numbers[name]) for name, at_s in expiries.items())
         self.run_many("UPDATE states SET expires = ? WHERE number = ?", found)
 
@@ -435,7 +435,7 @@ class HistoryFile(HistoryPart):
         return content[:key_bytes], content[key_bytes:at], self._singles.folded(content[at:])
 
     def schemas(self) -> dict[int, RecordSchema]:
-        """See `HistoryStore.schemas`."""
+        """Return the schemas, as described for `HistoryStore.schemas`."""
         rows = self.run("SELECT number, table_name, text, schema_id, key, value FROM schemas")
         return {
             number: RecordSchema(table, text, schema_id, json.loads(key), json.loads(value))
@@ -443,7 +443,7 @@ class HistoryFile(HistoryPart):
         }
 
     def schema_number(self, schema: RecordSchema) -> int:
-        """See `HistoryStore.schema_number`."""
+        """Return a schema's number, as described for `HistoryStore.schema_number`."""
         shapes = json.dumps(schema.key), json.dumps(schema.value)
         self.run(
             "INSERT OR IGNORE INTO schemas (schema_id, table_name, text, key, value) "
@@ -454,7 +454,7 @@ class HistoryFile(HistoryPart):
         return int(found.fetchone()[0])
 
     def retain(self, retention_ms: int, now_ms: int, appended: int) -> None:
-        """Remove some of the changes, more than were appended. See `HistoryPart.retain`."""
+        """Remove more changes than were appended, as described for `HistoryPart.retain`."""
         first = arrival.first_of(max(0, now_ms - retention_ms))
         count_max = max(REMOVED_MIN, REMOVED_PER_CHANGE * appended)
         oldest = self.run("SELECT min(first) FROM blocks").fetchone()[0]
@@ -468,7 +468,7 @@ class HistoryFile(HistoryPart):
             if behind > first or (end and count > count_max):
                 break
             end = number + 1
-            # A source, which leaves out what expired, has not passed such an event.
+            # A source omits expiries, so it has not passed this event.
             written = max(written, of_written)
         if end:
             self.run("UPDATE about SET removed = max(removed, ?)", (written,))
@@ -477,9 +477,9 @@ class HistoryFile(HistoryPart):
 
 
 def _hashes_of(names: Sequence[Name]) -> dict[Name, int]:
-    """Return the numbers by which states are found, with few others, in the order of their index.
+    """Return hashes that identify states almost uniquely, in the order of the index.
 
-    Rows of one partition are in any order.
+    The order of rows in one partition is not defined.
     """
     return by_hash(list(names), crc32)
 
@@ -487,7 +487,7 @@ def _hashes_of(names: Sequence[Name]) -> dict[Name, int]:
 def make(
     path: Path, table: str, buckets: int, version: int = VERSION, also: Sequence[str] = ()
 ) -> None:
-    """Make a file, where there is none, and have it execute *also*. Raises HistoryFileError."""
+    """Make a file if it is missing, and execute *also* in it. Raises HistoryFileError."""
     with named_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if remote := remote_file_system(path):
@@ -501,10 +501,11 @@ def make(
 
 
 def version_of(path: Path) -> int:
-    """Return the version that a file has; 0 where there is none, or it is not SQLite's.
+    """Return the version of a file, or 0 if it is missing or not SQLite's.
 
-    SQLite reads it: a process that closes a descriptor of its own loses all its locks on the file,
-    so another one could remove the log that this one writes. Raises as `HistoryFile.opened`.
+    SQLite reads it, because a process that closes its own descriptor of the file loses all its
+    locks on it, so that another process could remove the log that this one writes. Raises as
+    `HistoryFile.opened`.
     """
     if not path.exists():
         return 0
@@ -520,11 +521,11 @@ def version_of(path: Path) -> int:
 
 
 def _make(path: Path, table: str, buckets: int, version: int, also: Sequence[str]) -> None:
-    """Make a new file. It has its name when it has its tables: no process sees one without."""
+    """Make a new file. It is renamed when it has its tables, so it is never seen without."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with named_errors(path):
-            made.touch(mode=0o600, exist_ok=False)  # It has the values of rows.
+            made.touch(mode=0o600, exist_ok=False)  # It contains the values of rows.
             with contextlib.closing(_connect(made)) as connection:
                 connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -537,7 +538,7 @@ def _make(path: Path, table: str, buckets: int, version: int, also: Sequence[str
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {version}")
                 connection.execute("COMMIT")
-            with contextlib.suppress(FileExistsError):  # Another process was faster.
+            with contextlib.suppress(FileExistsError):  # Another process was first.
                 os.link(made, path)
     finally:
         for ending in ("", "-wal", "-shm"):
@@ -579,7 +580,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    except sqlite3.Error:  # It is not a database, for example.
+    except sqlite3.Error:  # For example, it is not a database.
         connection.close()
         raise
     return connection

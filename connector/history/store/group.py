@@ -1,8 +1,8 @@
-"""A history in several files: a head, and parts, each of which has some of the buckets.
+"""A history in several files: a head, and parts, each with some of the buckets.
 
-Each part has its own clock, changes, states and epochs, and is written by itself. The head has what
-is one for all: the writer of a split, its position, schemas, and what was decided for each part.
-Parts use different milliseconds, so an arrival names one change.
+Each part has its own clock, changes, states and epochs, and is written separately. The head has the
+common data: the writer of a split, its position, schemas, and the decisions for each part. Parts
+use different milliseconds, so an arrival identifies one change.
 """
 
 import contextlib
@@ -48,9 +48,9 @@ _TAKEN: Final = (
 
 
 class Decided(NamedTuple):
-    """What a commit of a split has for a part; commits with changes for it count from 1.
+    """A split's commit for a part; commits with changes for the part count from 1.
 
-    `size_bytes` is 0 when the head has forgotten it, because the part has it.
+    `size_bytes` is 0 when the head has removed the content because the part has it.
     """
 
     split: str
@@ -67,33 +67,33 @@ class PartFile(HistoryFile):
     head: HistoryFile
 
     def next_arrival(self, now_ms: int) -> int:
-        """See `HistoryPart.next_arrival`: in a millisecond that no other part uses."""
+        """Return an arrival in a millisecond of this part, as for `HistoryPart.next_arrival`."""
         return arrival.next_in_slot(self.last(), now_ms, self.number, self.of)
 
     def append(self, columns: Columns, now_ms: int) -> None:
-        """See `HistoryPart.append`."""
+        """Append changes, as described for `HistoryPart.append`."""
         for begin in range(0, len(columns), arrival.SLOT_MAX):
             super().append(columns.cut(begin, begin + arrival.SLOT_MAX), now_ms)
 
     def schemas(self) -> dict[int, RecordSchema]:
-        """See `HistoryStore.schemas`."""
+        """Return the schemas, as described for `HistoryStore.schemas`."""
         return self.head.schemas()
 
     def schema_number(self, schema: RecordSchema) -> int:
-        """Return the number that the head has given the schema."""
+        """Return the number that the head has assigned to the schema."""
         found = self.head.schemas().items()
         return next(number for number, each in found if each.schema_id == schema.schema_id)
 
     def taken(self, split: str) -> int:
-        """Return the number of the last commit of a split that is here; 0, if none is."""
+        """Return the number of a split's last commit in this part, or 0."""
         found = self.run("SELECT number FROM taken WHERE split = ?", (split,))
         return next((int(number) for (number,) in found), 0)
 
     def has_taken(self, decided: Decided) -> bool:
-        """Say whether a commit is here already; its split may have made others since.
+        """Return whether a commit is in this part; its split may have made later ones.
 
         Raises:
-            HistoryFileError: it is missing and the head has forgotten it, or one before it is.
+            HistoryFileError: it is missing and removed from the head, or an earlier one is missing.
 
         """
         number = self.taken(decided.split)
@@ -104,11 +104,11 @@ class PartFile(HistoryFile):
         return False
 
     def take(self, decided: Decided) -> None:
-        """Note that a commit is here. Within `writing`."""
+        """Record that the part has a commit. Within `writing`."""
         self.run("INSERT OR REPLACE INTO taken VALUES (?, ?)", (decided.split, decided.number))
 
     def of_another_time(self, decided: Decided, number: int) -> HistoryFileError:
-        """Return the error for a file that is not as old as the head."""
+        """Return the error for a file that is older or newer than the head."""
         return HistoryFileError(
             f"has commit {number} of split {decided.split}, expected {decided.number}: it was "
             "restored from another time than the others",
@@ -118,20 +118,20 @@ class PartFile(HistoryFile):
 
 
 def is_group(path: Path) -> bool:
-    """Say whether a file is one of the several files of a history. Raises as `version_of`."""
+    """Return whether a file is one of several of a history. Raises as `version_of`."""
     return version_of(path) == VERSION
 
 
 def part_path(path: Path, number: int) -> Path:
-    """Return where a part is, whose head is at *path*; from 0."""
+    """Return the path of a part whose head is at *path*; parts are numbered from 0."""
     return path.with_name(f"{path.name}.{number + 1}")
 
 
 class HistoryGroup(HistoryStore):
-    """The open files. See `HistoryStore`."""
+    """The open files of a history, as described for `HistoryStore`."""
 
     def __init__(self, head: HistoryFile, files: Sequence[PartFile]) -> None:
-        """Use `opened` or `made`."""
+        """Keep the files; callers use `opened` or `made`."""
         self.path = head.path
         self.place = head.place
         self.table, self.buckets = head.table, head.buckets
@@ -141,12 +141,12 @@ class HistoryGroup(HistoryStore):
 
     @property
     def parts(self) -> Sequence[HistoryPart]:
-        """See `HistoryStore.parts`."""
+        """Return the parts, as described for `HistoryStore.parts`."""
         return self.files
 
     @classmethod
     def made(cls, path: Path, table: str, buckets: int, files: int) -> "HistoryGroup":
-        """Open the files; make them where there are none. Raises as `opened`."""
+        """Open the files, and make them first if they do not exist. Raises as `opened`."""
         make(path, table, buckets, VERSION, _tables(secrets.token_hex(8), 0, files))
         with contextlib.closing(HistoryFile.opened(path, VERSION)) as head, named_errors(path):
             history, _, count, is_whole = _named(head)
@@ -167,11 +167,11 @@ class HistoryGroup(HistoryStore):
 
     @classmethod
     def opened(cls, path: Path) -> "HistoryGroup":
-        """Open files that exist.
+        """Open existing files.
 
         Raises:
-            HistoryMissingError: a worker has not made them all yet.
-            HistoryFileError: one is missing, is of another history, or older than the others.
+            HistoryMissingError: a worker has not yet made all of them.
+            HistoryFileError: one is missing, of another history, or older than the others.
 
         """
         with contextlib.ExitStack() as stack:
@@ -210,13 +210,13 @@ class HistoryGroup(HistoryStore):
                     raise self.files[part].of_another_time(of_head, number)
 
     def close(self) -> None:
-        """See `HistoryStore.close`."""
+        """Close the files, as described for `HistoryStore.close`."""
         for each in (*self.files, self._head):
             each.close()
 
     def purge(self) -> None:
-        """See `HistoryStore.purge`."""
-        for each in (self._head, *self.files):  # Without a head, parts cannot be read.
+        """Remove the files, as described for `HistoryStore.purge`."""
+        for each in (self._head, *self.files):  # Parts cannot be read without a head.
             each.purge()
 
     # Commits.
@@ -224,11 +224,11 @@ class HistoryGroup(HistoryStore):
     def writing(
         self, split: str = "", *, begins: bool = False
     ) -> contextlib.AbstractContextManager[None]:
-        """See `HistoryStore.writing`: the head."""
+        """Write to the head, as described for `HistoryStore.writing`."""
         return self._head.writing(split, begins=begins)
 
     def decide(self, split: str, contents: Mapping[int, bytes]) -> list[Decided]:
-        """Decide what parts, by number, are to take. Within `writing`; all before was taken.
+        """Decide what parts, by number, must take. Within `writing`; all earlier was taken.
 
         Raises:
             HistoryFileError: a part was restored from another time.
@@ -249,17 +249,17 @@ class HistoryGroup(HistoryStore):
         return made
 
     def content(self, decided: Decided) -> bytes:
-        """Return what was decided."""
+        """Return the content of a decision."""
         text = "SELECT content FROM decided WHERE split = ? AND part = ?"
         found = self._head.run(text, (decided.split, decided.part))
         return bytes(found.fetchone()[0])
 
     def undone(self) -> list[Decided]:
-        """Return what was decided, and parts do not have yet. Raises HistoryFileError."""
+        """Return the decisions that parts have not yet taken. Raises HistoryFileError."""
         return [each for each in self._decided() if not self.files[each.part].has_taken(each)]
 
     def forget_done(self) -> None:
-        """Remove what parts have taken from the head. Raises as `writing`."""
+        """Remove content that parts have taken from the head. Raises as `writing`."""
         done = [e for e in self._decided() if e.size_bytes and self.files[e.part].has_taken(e)]
         if done:
             with self.writing():
@@ -275,82 +275,82 @@ class HistoryGroup(HistoryStore):
             return [Decided(*row) for row in self._head.run(text, (split or "",))]
 
     def writer(self, split: str) -> int:
-        """See `HistoryStore.writer`."""
+        """Return a writer's epoch, as described for `HistoryStore.writer`."""
         return self._head.writer(split)
 
     def set_writer(self, split: str, epoch: int) -> None:
-        """See `HistoryStore.set_writer`."""
+        """Store a writer's epoch, as described for `HistoryStore.set_writer`."""
         self._head.set_writer(split, epoch)
 
     def entries(self, split: str) -> dict[str, bytes]:
-        """See `HistoryStore.entries`."""
+        """Return entries, as described for `HistoryStore.entries`."""
         return self._head.entries(split)
 
     def keep_entries(self, split: str, entries: Mapping[str, bytes | None]) -> None:
-        """See `HistoryStore.keep_entries`."""
+        """Store entries, as described for `HistoryStore.keep_entries`."""
         self._head.keep_entries(split, entries)
 
     def schemas(self) -> dict[int, RecordSchema]:
-        """See `HistoryStore.schemas`."""
+        """Return the schemas, as described for `HistoryStore.schemas`."""
         return self._head.schemas()
 
     def schema_number(self, schema: RecordSchema) -> int:
-        """See `HistoryStore.schema_number`."""
+        """Return a schema's number, as described for `HistoryStore.schema_number`."""
         return self._head.schema_number(schema)
 
     def origin(self) -> Origin:
-        """See `HistoryStore.origin`."""
+        """Return the origin, as described for `HistoryStore.origin`."""
         return self._head.origin()
 
     def keep_origin(self, origin: Origin) -> None:
-        """See `HistoryStore.keep_origin`."""
+        """Store the origin, as described for `HistoryStore.keep_origin`."""
         self._head.keep_origin(origin)
 
     # The clocks.
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """See `HistoryStore.reading`: a snapshot of each part. What is before `last` is whole."""
+        """Read a snapshot of each part, as for `HistoryStore.reading`; up to `last` it is whole."""
         with contextlib.ExitStack() as stack:
             for part in self.files:
                 stack.enter_context(part.reading())
             yield
 
     def version(self) -> int:
-        """See `HistoryStore.version`."""
+        """Return the version, as described for `HistoryStore.version`."""
         return sum(part.version() for part in self.files) + self._delayed
 
     def last(self) -> int:
-        """See `HistoryStore.last`: no part has promised less."""
+        """Return the last arrival that all parts promise, as for `HistoryStore.last`."""
         return min(part.last() for part in self.files)
 
     def settle(self, until_ms: int) -> None:
-        """See `HistoryStore.settle`: as far as the part that has come furthest, at least."""
+        """Settle at least up to the most advanced part, as for `HistoryStore.settle`."""
         until_ms = max(until_ms, *(arrival.ms_of(part.last()) + 1 for part in self.files))
         try:
             for part in self.files:
                 part.settle(until_ms)
         except HistoryBusyError:
-            self._delayed += 1  # A reader that waits for another version looks again.
+            self._delayed += 1  # A reader that waits for a new version then checks again.
             raise
 
     def catch_up(self) -> None:
-        """See `HistoryStore.catch_up`."""
+        """Catch up, as described for `HistoryStore.catch_up`."""
         if len({part.last() for part in self.files}) > 1:
             self.settle(0)
 
     # What is kept.
 
     def floor(self) -> int:
-        """See `HistoryStore.floor`."""
+        """Return the floor, as described for `HistoryStore.floor`."""
         return max(part.floor() for part in self.files)
 
     def removed(self) -> int:
-        """See `HistoryStore.removed`."""
+        """Return the last removed arrival, as described for `HistoryStore.removed`."""
         return max(part.removed() for part in self.files)
 
     def extent(self) -> tuple[int, int, int]:
-        """See `HistoryStore.extent`."""
+        """Return the extent, as described for `HistoryStore.extent`."""
         found = [each for each in (part.extent() for part in self.files) if each[2]]
         if not found:
             return 0, 0, 0
@@ -358,22 +358,22 @@ class HistoryGroup(HistoryStore):
         return min(firsts), max(lasts), sum(counts)
 
     def size_behind(self, behind: int) -> int:
-        """See `HistoryStore.size_behind`."""
+        """Return a size, as described for `HistoryStore.size_behind`."""
         return sum(part.size_behind(behind) for part in self.files)
 
     def keep_scopes(
         self, scopes: frozenset[str], now_ms: int, *, states: bool, is_empty: bool
     ) -> None:
-        """See `HistoryStore.keep_scopes`: each part has epochs of its own."""
+        """Store the scopes in each part, as described for `HistoryStore.keep_scopes`."""
         for part in self.files:
             part.keep_scopes(scopes, now_ms, states=states, is_empty=is_empty)
 
     def epochs(self) -> list[Epoch]:
-        """See `HistoryStore.epochs`: what all parts keep."""
+        """Return the epochs common to all parts, as for `HistoryStore.epochs`."""
         return [epoch for epoch, _ in self._eras()]
 
     def seed(self, states_since_us: int | None) -> Seed | None:
-        """See `HistoryStore.seed`: what is true of all parts."""
+        """Return the seed that all parts have in common, as for `HistoryStore.seed`."""
         of = [each for epoch, each in self._eras() if epoch.states_since_us == states_since_us]
         if not of:
             return None
@@ -392,7 +392,7 @@ class HistoryGroup(HistoryStore):
         )
 
     def _eras(self) -> list[tuple[Epoch, list[Epoch]]]:
-        """Return what all parts keep from an arrival on, and the epoch of each part then."""
+        """Return the common epochs of all parts, each with the epoch of each part."""
         of_parts = [part.epochs() for part in self.files]
         if not all(of_parts):
             return []
@@ -410,7 +410,7 @@ class HistoryGroup(HistoryStore):
     def changes(
         self, wanted: Range, *, descending: bool = False, count_max: int = -1
     ) -> Iterator[Change]:
-        """See `HistoryStore.changes`."""
+        """Yield changes, as described for `HistoryStore.changes`."""
         found = heapq.merge(
             *(part.changes(wanted, descending=descending) for part in self._having(wanted)),
             key=_arrival,
@@ -419,19 +419,19 @@ class HistoryGroup(HistoryStore):
         return islice(found, None if count_max < 0 else count_max)
 
     def count(self, wanted: Range) -> int:
-        """See `HistoryStore.count`."""
+        """Count changes, as described for `HistoryStore.count`."""
         return sum(part.count(wanted) for part in self._having(wanted))
 
     def cuts(self, wanted: Range, size: int) -> list[int]:
-        """See `HistoryStore.cuts`."""
+        """Return cuts, as described for `HistoryStore.cuts`."""
         return list(islice(self.arrivals(wanted), size, None, size))
 
     def arrivals(self, wanted: Range) -> Iterator[int]:
-        """Yield the arrivals of what is wanted, ascending. Within `reading`."""
+        """Yield the arrivals of wanted changes, ascending. Within `reading`."""
         return heapq.merge(*(part.arrivals(wanted) for part in self._having(wanted)))
 
     def _having(self, wanted: Range) -> Iterable[PartFile]:
-        """Return the parts that may have what is wanted."""
+        """Return the parts that may have wanted changes."""
         if wanted.key is not None:
             return [self.files[self._number_of(wanted.key)]]
         numbers = {bucket % len(self.files) for bucket in wanted.buckets}
@@ -442,11 +442,11 @@ class HistoryGroup(HistoryStore):
         return crc32(key) % self.buckets % len(self.files)
 
     def has_partitions(self) -> bool:
-        """See `HistoryStore.has_partitions`."""
+        """Check for partitions, as described for `HistoryStore.has_partitions`."""
         return any(part.has_partitions() for part in self.files)
 
     def states(self, names: Sequence[Name]) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """See `HistoryStore.states`."""
+        """Yield states, as described for `HistoryStore.states`."""
         of_parts: dict[int, list[Name]] = {}
         for name in names:
             of_parts.setdefault(self._number_of(name[0]), []).append(name)
@@ -459,7 +459,7 @@ def _arrival(change: Change) -> int:
 
 
 def _tables(history: str, number: int, count: int) -> list[str]:
-    """Return what a file has besides the tables of any history; the head is number 0."""
+    """Return the additional tables of such a file; the head is number 0."""
     row = f"INSERT INTO files VALUES (1, '{history}', {number}, {count}, 0)"  # noqa: S608 (ours)
     return [_FILES, row, _TAKEN if number else _DECIDED]
 

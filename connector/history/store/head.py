@@ -1,7 +1,7 @@
-"""What decides in a history in tables: the documents of one decided partition of a key-value store.
+"""The deciding rows of a history in tables: documents of one partition of a store.
 
-The row `head` is replaced twice by each commit. The other rows, one for each split and for each
-window of time with changes, are replaced with it.
+Each commit replaces the row `head` twice. The other rows, one for each split and for each window of
+time with changes, are replaced together with it.
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ _WRITER: Final = "writer/"
 _WINDOWS_PER_RETENTION: Final = 128
 _WINDOW_MS_MIN: Final = 1_000
 _WINDOW_MS_MAX: Final = 3_600_000
-SKEW_MS: Final = 3_600_000  # Clocks differ by less: rows of changes live so much longer.
+SKEW_MS: Final = 3_600_000  # The maximum difference of clocks: rows of changes live longer by it.
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """The commit that is under way, of a split or of none, and when it started, by its clock.
+    """The running commit of a split, or of none, and its start by its clock.
 
-    `patience_ms` is how long others are to wait for it.
+    `patience_ms` is how long others must wait for it.
     """
 
     attempt: int
@@ -38,7 +38,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class EpochRow(msgspec.Struct, frozen=True):
-    """An `Epoch`."""
+    """A stored `Epoch`."""
 
     since: int
     scopes: list[str]
@@ -46,14 +46,14 @@ class EpochRow(msgspec.Struct, frozen=True):
 
 
 class SeedRow(msgspec.Struct, frozen=True):
-    """A `Seed`, and the states that it is for."""
+    """A stored `Seed`, and the states to which it belongs."""
 
     states_since_us: int | None
     seed: Seed
 
 
 class SchemaRow(msgspec.Struct, frozen=True):
-    """A `RecordSchema`; `key` and `value` are JSON. It is a plain row of its own."""
+    """A stored `RecordSchema`; `key` and `value` are JSON. It is a separate plain row."""
 
     table: str
     text: str
@@ -63,15 +63,15 @@ class SchemaRow(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, kw_only=True):
-    """What is true of the whole history.
+    """The data that are common to the whole history.
 
-    `name` and `states` are the first part of the keys of changes and of states; no two histories,
-    and no states that were removed and those after them, have the same. `attempts` counts commits,
-    also those that ended with nothing. The states of the commit `unapplied` may still be in plain
-    rows only. What an attempt in `abandoned` wrote does not count; with it is the time, in ms,
-    before which its changes arrived. `expiry_day` is the first that may have rows that are due.
-    `removing` is what is left of the keys of all histories, where states of this one that have
-    another name than `states` are being removed; None, if there are none.
+    `name` and `states` are the first part of the keys of changes and of states; they are unique
+    among histories, and removed states have another name than later ones. `attempts` counts
+    commits, including those without effect. The states of the commit `unapplied` may still be only
+    in plain rows. Rows written by an attempt in `abandoned` do not count; its entry also has the
+    time, in ms, before which its changes arrived. `expiry_day` is the first day that may have due
+    rows. `removing` is the remaining range of the keys of all histories in which states of this one
+    with another name than `states` are being removed; None if there are none.
     """
 
     table: str
@@ -96,22 +96,22 @@ class Head(msgspec.Struct, kw_only=True):
     removing: tuple[int, int] | None = None
 
     def end_pending(self, now_ms: int) -> None:
-        """Give up the commit that is under way: what it wrote, or still writes, does not count."""
+        """Abandon the running commit: its rows, present or future, do not count."""
         if self.pending is not None:
             until_ms = max(arrival.ms_of(self.last), now_ms, self.pending.begun_ms) + SKEW_MS
             self.abandoned.append((self.pending.attempt, until_ms))
             self.pending = None
 
     def window_of(self, at: int) -> int:
-        """Return when the window of an arrival begins, in ms."""
+        """Return the begin of an arrival's window, in ms."""
         at_ms = arrival.ms_of(at)
         return at_ms - at_ms % self.window_ms
 
 
 class Window(msgspec.Struct):
-    """The changes that arrived in a window of time, which end together.
+    """The changes that arrived in a window of time and expire together.
 
-    `written` is the arrival of the last one that was written.
+    `written` is the arrival of the last one that is not an expiry.
     """
 
     first: int
@@ -123,20 +123,20 @@ class Window(msgspec.Struct):
 
 
 class Writer(msgspec.Struct):
-    """The last writer of a split, and the names of the plain rows that have its entries."""
+    """The last writer of a split, and the names of the plain rows with its entries."""
 
     epoch: int = 0
     entries: dict[str, str] = {}
 
 
 def window_ms_for(retention_ms: int) -> int:
-    """Return how long the windows of a history are, in ms."""
+    """Return the length of a history's windows, in ms."""
     return max(_WINDOW_MS_MIN, min(_WINDOW_MS_MAX, retention_ms // _WINDOWS_PER_RETENTION))
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """All rows of the partition at one moment. A commit changes its own snapshot."""
+    """All rows of the partition at one time. A commit changes its own snapshot."""
 
     stamp: int
     head: Head
@@ -145,7 +145,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, found: Mapping[Key, Entry], values: KeyValues) -> "Snapshot | None":
-        """Read the rows; None where there is no head. Raises StateLostError."""
+        """Read the rows; return None without a head. Raises StateLostError."""
         head, stamp = None, 0
         windows: dict[int, Window] = {}
         writers: dict[str, Writer] = {}
@@ -161,7 +161,7 @@ class Snapshot:
         return None if head is None else cls(stamp, head, windows, writers)
 
     def rows(self) -> dict[str, bytes | None]:
-        """Return all rows by name, as they are to be written."""
+        """Return all rows by name, in the form in which they are written."""
         return {
             HEAD: pack(self.head),
             **{f"{_WINDOW}{begin_ms}": pack(each) for begin_ms, each in self.windows.items()},

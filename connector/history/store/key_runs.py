@@ -1,8 +1,8 @@
-"""Which blocks of a file have changes of a key: sorted runs, which are merged as they become many.
+"""An index from keys to blocks of a file: sorted runs, which are merged if they are many.
 
-An entry is a number of 64 bits, the hash of a key above the number of a block. Each commit appends
-a run of its own entries. So it writes little, also where keys are in no order; a query looks at one
-slice of each run.
+An entry is a 64-bit number: the hash of a key in the high bits, the number of a block in the low
+bits. Each commit appends a run of its own entries. So it writes little even if keys are unordered;
+a query reads one slice of each run.
 """
 
 import struct
@@ -15,9 +15,9 @@ from zlib import crc32
 
 from headrace.connector.history.store.ordering import ascending
 
-FAN: Final = 16  # Runs of a size, or smaller ones, become one.
-ENTRIES_MAX: Final = 1 << 18  # A run of so many is merged no more.
-SLICE_ENTRIES: Final = 1_000  # What a query reads of a run: a page of the file.
+FAN: Final = 16  # The number of runs of the same size, or smaller, that are merged.
+ENTRIES_MAX: Final = 1 << 18  # A run of this size is not merged again.
+SLICE_ENTRIES: Final = 1_000  # A query's read from a run: a page of the file.
 _LEVEL_BITS: Final = 4
 _BLOCK_BITS: Final = 32
 _BLOCK: Final = (1 << _BLOCK_BITS) - 1
@@ -33,29 +33,29 @@ CREATE INDEX slices_of_run ON slices (run, first);
 
 
 class Statements(Protocol):
-    """Runs statements, as a connection of sqlite3 does."""
+    """Executes statements, as a connection of sqlite3 does."""
 
     def run(self, text: str, values: Sequence[Any] = ..., /) -> Cursor:
-        """Run one."""
+        """Execute a statement."""
 
     def run_many(self, text: str, rows: Iterable[Sequence[Any]], /) -> Cursor:
-        """Run one for each of *rows*."""
+        """Execute a statement for each of *rows*."""
 
 
 def entries_of(hashes: Iterable[int], block: int) -> list[int]:
-    """Return the entries of keys with these CRC-32, each once."""
+    """Return the entries for keys with these CRC-32 values, without repeats."""
     return [each >> 1 << _BLOCK_BITS | block for each in {*hashes}]
 
 
 class KeyRuns:
-    """The runs of one file. Its calls are within a transaction of that."""
+    """The runs of one file. Calls must be within a transaction of the file."""
 
     def __init__(self, file: Statements) -> None:
-        """Use *file*."""
+        """Store in *file*."""
         self._file = file
 
     def append(self, entries: list[int], first_block: int, last_block: int) -> None:
-        """Append a run for these blocks, which come behind all others."""
+        """Append a run for these blocks, which follow all others."""
         made = ascending(entries)
         number = (self._file.run("SELECT max(number) FROM runs").fetchone()[0] or 0) + 1
         while tail := self._tail(len(made)):
@@ -72,9 +72,9 @@ class KeyRuns:
         )
 
     def blocks(self, key: bytes, first: int, last: int, *, descending: bool) -> Iterator[int]:
-        """Yield, in their order, the numbers of those blocks which have changes of *key*.
+        """Yield the numbers of the blocks that have changes of *key*, in order.
 
-        Few of them have only changes of other keys.
+        A few of them may only have changes of other keys.
         """
         order = "DESC" if descending else "ASC"
         low = crc32(key) >> 1 << _BLOCK_BITS
@@ -98,11 +98,11 @@ class KeyRuns:
             yield from reversed(blocks) if descending else blocks
 
     def forget(self, first_block: int) -> None:
-        """Remove the runs which have only blocks before *first_block*."""
+        """Remove the runs that only have blocks before *first_block*."""
         self._drop("last_block < ?", first_block)
 
     def _tail(self, count: int) -> list[tuple[int, int, int]]:
-        """Return the last runs, if they and one of *count* entries are to become one."""
+        """Return the last runs that must be merged with one of *count* entries."""
         text = "SELECT number, first_block, count FROM runs ORDER BY number DESC"
         small: list[tuple[int, int, int]] = []  # A few of each size.
         for row in self._file.run(text):
@@ -111,7 +111,7 @@ class KeyRuns:
             small.append(row)
         lesser = list(takewhile(lambda row: _level(row[2]) <= _level(count), small))
         if count + sum(row[2] for row in lesser) >= ENTRIES_MAX:
-            return small  # None is left between large ones.
+            return small  # Small runs between large ones must be merged, too.
         return lesser if len(lesser) >= FAN - 1 else []
 
     def _entries(self, which: str, *values: int) -> Iterator[tuple[int, ...]]:

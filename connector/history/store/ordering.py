@@ -1,4 +1,4 @@
-"""Sorts numbers of 64 bits by their bytes: Python compares such numbers slowly. Hot."""
+"""Sorts 64-bit numbers by their bytes, because Python compares them slowly. Hot."""
 
 from array import array
 from collections.abc import Callable
@@ -11,7 +11,7 @@ _PLACE = 0x7FFF_FFFF
 
 
 def ascending(numbers: list[int]) -> list[int]:
-    """Return numbers of up to 63 bits without sign, the least first."""
+    """Return unsigned numbers of up to 63 bits in ascending order."""
     count = len(numbers)
     words = memoryview(array("q", bytes(_BYTES * count)))
     for i in range(count):
@@ -23,9 +23,9 @@ def ascending(numbers: list[int]) -> list[int]:
 def by_hash(
     names: list[tuple[bytes, bytes]], hash_of: Callable[[bytes], int]
 ) -> dict[tuple[bytes, bytes], int]:
-    """Return a hash of each name, that of its key first, of 63 bits; the least key's first.
+    """Return a 63-bit hash of each name, which begins with its key's, in ascending order.
 
-    Hashes of *hash_of* have 32 bits. Names of one key are in the order in which they are given.
+    The hashes of *hash_of* have 32 bits. Names with the same key keep their order.
     """
     count = len(names)
     words = memoryview(array("q", bytes(_BYTES * count)))
@@ -44,7 +44,7 @@ def by_hash(
 
 
 def _sorted(words: memoryview, count: int) -> memoryview:
-    """Sort by each byte, the last one first, those bytes left out that are the same in all."""
+    """Sort by each byte, the last one first, skipping bytes that are all the same."""
     other = memoryview(array("q", bytes(_BYTES * count)))
     ends = memoryview(array("q", bytes(_BYTES * _VALUES)))
     for byte in range(_BYTES if count > 1 else 0):

@@ -1,12 +1,12 @@
-"""Writes the bytes of a block of changes, which `blocks` reads. Hot: without Python objects."""
+"""Writes the bytes of a block of changes for `blocks`. Hot: without Python objects."""
 
 from headrace.connector.serde.transcode import octets
 
-_NUMBER_BYTES = 33  # Of one change, before its pieces.
+_NUMBER_BYTES = 33  # Of one change, without its pieces.
 
 
 def total(pieces: list[bytes], begin: int, end: int) -> int:
-    """Return how many bytes the pieces from *begin* on and before *end* have; 0, if none are."""
+    """Return the total size of the pieces from *begin* to before *end*; 0 for an empty list."""
     size = 0
     if pieces:
         for i in range(begin, end):
@@ -24,9 +24,9 @@ def content_of(  # noqa: PLR0913, PLR0917 (lists, for C)
     begin: int,
     end: int,
 ) -> bytearray:
-    """Return the content of a block: columns of numbers, where pieces end, and these.
+    """Return the content of a block: columns of numbers, the ends of pieces, and the pieces.
 
-    *pieces* are keys, names of rows, changes and states; a list without any stands for empty ones.
+    *pieces* are keys, names of rows, changes and states; an empty list stands for empty pieces.
     """
     size = _NUMBER_BYTES * (end - begin)
     for each in pieces:
@@ -46,7 +46,7 @@ def content_of(  # noqa: PLR0913, PLR0917 (lists, for C)
 def _put(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
     out: bytearray, at: int, numbers: list[int], begin: int, end: int, size: int
 ) -> int:
-    """Write a column of numbers of *size* bytes, the lowest first; return its end."""
+    """Write a column of numbers with *size* bytes each, little endian; return its end."""
     for i in range(begin, end):
         at = _put_number(out, at, numbers[i], size)
     return at
@@ -61,7 +61,7 @@ def _put_number(out: bytearray, at: int, number: int, size: int) -> int:
 
 
 def _put_ends(out: bytearray, at: int, pieces: list[bytes], begin: int, end: int) -> int:
-    """Write where pieces end that stand one behind the other."""
+    """Write the ends of consecutive pieces."""
     size = 0
     for i in range(begin, end):
         if pieces:

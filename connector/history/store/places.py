@@ -1,7 +1,7 @@
-"""Opens a history by its place: the path of a file, or a name in the store of a worker's file.
+"""Opens a history by its place: the path of a file, or a name in a worker's store.
 
-`worker.yaml#orders_hist` is the history `orders_hist` in tables of the Cassandra that the `store`
-of `worker.yaml` names, with its login.
+`worker.yaml#orders_hist` is the history `orders_hist` in tables of the Cassandra cluster that the
+`store` of `worker.yaml` names, with its login.
 """
 
 from collections.abc import Callable
@@ -27,24 +27,24 @@ def table_place(file: str, name: str) -> str:
 
 
 def table_parts(place: str) -> tuple[str, str]:
-    """Return the path in a place and, of tables, the name behind it."""
+    """Return the path in a place and, for tables, the name after it."""
     file, _, name = place.rpartition(_MARK)
     return (file, name) if name and Path(file).suffix in FILE_SUFFIXES else (place, "")
 
 
 def whole_place(place: str) -> str:
-    """Return *place* with an absolute path. Nothing is opened."""
+    """Return *place* with an absolute path, without opening it."""
     file, name = table_parts(place)
     whole = str(Path(file).absolute())
     return table_place(whole, name) if name else whole
 
 
 def opened(place: str, clock: Clock) -> HistoryStore:
-    """Open a history that exists.
+    """Open an existing history.
 
     Raises:
-        HistoryMissingError: there is none.
-        HistoryFileError: it is not one, or cannot be used.
+        HistoryMissingError: it does not exist.
+        HistoryFileError: it is not a history, or cannot be used.
         HistoryBusyError: it cannot be used now.
 
     """
@@ -58,7 +58,7 @@ def opened(place: str, clock: Clock) -> HistoryStore:
 def made(  # noqa: PLR0913 (what a history is made with)
     place: str, clock: Clock, *, table: str, buckets: int, files: int, retention_ms: int
 ) -> HistoryStore:
-    """Open a history; make it where there is none. Raises as `opened`."""
+    """Open a history, and make it first if it does not exist. Raises as `opened`."""
     file, name = table_parts(place)
     if not name:
         path = Path(file).absolute()
@@ -80,8 +80,8 @@ def made(  # noqa: PLR0913 (what a history is made with)
 def _connected(
     file: str, make: Callable[[Any, "CassandraSession", Callable[[], None]], HistoryStore]
 ) -> HistoryStore:
-    """Make it with the connection that this process has to the store; Any: its class."""
-    # With a file alone no driver is imported, which takes a third of a second.
+    """Make a history with this process's connection to the store; Any: its class."""
+    # A history in a file does not need the driver, whose import takes a third of a second.
     from headrace.connector.history.store.tables import HistoryTables  # noqa: PLC0415
     from headrace.connector.stores.cassandra.session import (  # noqa: PLC0415
         CassandraStoreConfig,

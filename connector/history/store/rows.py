@@ -1,6 +1,6 @@
-"""The rows of histories in Cassandra that no condition decides: changes, and the states of rows.
+"""The unconditional rows of histories in Cassandra: changes, and the states of rows.
 
-A reader knows from elsewhere which of them count: see `tables`.
+Which of them count is decided elsewhere: see `tables`.
 """
 
 import itertools
@@ -31,15 +31,15 @@ TABLES: Final[Mapping[str, str]] = {
     )""",
 }
 DAY_SECONDS: Final = 86_400
-TTL_SECONDS_MAX: Final = 20 * 365 * 86_400  # What Cassandra takes.
+TTL_SECONDS_MAX: Final = 20 * 365 * 86_400  # Cassandra's limit.
 BATCH_ROWS: Final = 64
 BATCH_BYTES: Final = 256 * 1024
 PAGE_ROWS: Final = 100
 ASKED_MAX: Final = 20  # States that one request reads: some clusters refuse more than 25 names,
-CROSSED_MAX: Final = 5  # and each key is asked for each row.
-STATES_MAX: Final = 10  # States, and bytes, of one request that writes: a node warns of more.
+CROSSED_MAX: Final = 5  # and each key is combined with each row.
+STATES_MAX: Final = 10  # States, and bytes, of one write: a node warns of more.
 STATES_BYTES: Final = 5_000
-_STATE_BYTES: Final = 100  # Of a row, besides.
+_STATE_BYTES: Final = 100  # Additional bytes of a row.
 _OPERATIONS: Final = (
     *(each.value.lower() for each in OPERATIONS),
     "ttl_delete",
@@ -100,7 +100,7 @@ _T = TypeVar("_T")
 
 
 class State(NamedTuple):
-    """The state of a row, and when `HistoryStore.due` returns it; 0: never."""
+    """The state of a row, and when `HistoryStore.due` returns it, 0 for never."""
 
     state: bytes
     expires: int
@@ -111,7 +111,7 @@ Expiry = tuple[Name, int]
 
 
 class Part(NamedTuple):
-    """A partition of changes: of a history, the begin of a window in ms, and a bucket."""
+    """A partition of changes: a history, the begin of a window in ms, and a bucket."""
 
     history: str
     window_ms: int
@@ -122,11 +122,11 @@ class HistoryRows:
     """The rows in one keyspace. Every call may raise StoreUnavailableError."""
 
     def __init__(self, session: CassandraSession) -> None:
-        """Use *session*."""
+        """Use *session* for all rows."""
         self._session = session
 
     def make(self) -> None:
-        """Make the tables that are missing."""
+        """Make missing tables."""
         self._session.make(TABLES)
 
     def put_changes(
@@ -136,9 +136,9 @@ class HistoryRows:
         seconds: Mapping[Part, int],
         document: Callable[[Change], str],
     ) -> None:
-        """Write changes as an *attempt*; those of a part live for so many *seconds*.
+        """Write changes as an *attempt*; each part has its own TTL in *seconds*.
 
-        *document* returns what users of cqlsh see of a change.
+        *document* returns a change in the form that cqlsh shows.
         """
         batches: list[list[Statement]] = []
         for part, changes in parts.items():
@@ -162,10 +162,10 @@ class HistoryRows:
     def changes(
         self, parts: Sequence[Part], begin: int, end: int, *, descending: bool, whole: bool
     ) -> list[Iterator[tuple[int, Change]]]:
-        """Return what yields the changes of each part in order, with their attempts.
+        """Return iterators over the changes of each part in order, with their attempts.
 
-        Those that are not *whole* have neither rows nor bytes.
-        Pages are read as they are needed, the first ones of all parts at once.
+        Changes that are not *whole* have neither row names nor bytes. Pages are read on demand, the
+        first ones of all parts at once.
         """
         query = _READ[whole, descending]
         keys = [(*part, begin, end) for part in parts]
@@ -177,7 +177,7 @@ class HistoryRows:
         self._session.write([(_DROP, part) for part in parts])
 
     def put_states(self, of: str, states: Mapping[Name, State], attempt: int) -> None:
-        """Write states, unless a later attempt has written them."""
+        """Write states, unless a later attempt has already written them."""
         batches: list[list[Statement]] = [[]]
         size = 0
         for name, each in states.items():
@@ -191,18 +191,18 @@ class HistoryRows:
         self._session.write_batches(batches)
 
     def states(self, of: str, names: Sequence[Name]) -> Iterator[tuple[Name, State]]:
-        """Yield the states of those rows that have one, and perhaps of others, in no order."""
+        """Yield the states of rows that have one, and possibly of others, unordered."""
         asked = [(of, keys, rows) for keys, rows in _products(names)]
         for found in self._session.rows_of(_STATE, asked):
             yield (found["key"], found["row"]), State(found["state"], found["expires"])
 
     def states_of(self, of: str, key: bytes) -> Iterator[tuple[bytes, State]]:
-        """Yield the names and the states of all rows of a partition."""
+        """Yield the names and states of all rows of a partition."""
         for row in self._session.rows(_STATES, of, key):
             yield row["row"], State(row["state"], row["expires"])
 
     def put_expiries(self, of: str, expiries: Iterable[Expiry], attempt: int) -> None:
-        """Note when rows are due, whether or not the attempt becomes a commit."""
+        """Record when rows are due, whether or not the attempt becomes a commit."""
         days: dict[int, list[Statement]] = {}
         for each in expiries:
             days.setdefault(each[1] // DAY_SECONDS, []).append(
@@ -217,20 +217,20 @@ class HistoryRows:
         )
 
     def drop_expiries(self, of: str, expiries: Iterable[Expiry], attempt: int) -> None:
-        """Begin to forget when rows were due, unless a later attempt noted it again."""
+        """Start to remove the times at which rows were due, unless recorded again later."""
         for each in expiries:
             self._session.write_later(_DROP_EXPIRY, (attempt, *_expiry(of, *each)))
 
     def expiries(self, of: str, day: int, until_s: int) -> Iterator[Expiry]:
-        """Yield when rows of a day are due, up to a second, in order. Some may not be any more."""
+        """Yield when rows of a day are due, up to a second, in order. Some may be outdated."""
         (rows,) = self._session.streams(_EXPIRIES, [(of, day, until_s)], PAGE_ROWS)
         for row in rows:
             yield (row["key"], row["row"]), row["at_s"]
 
     def drop_states(self, of: str, *, but: str, left: Left) -> Left | None:
-        """Remove some states whose names begin with *of*, *but* one; return what is left then.
+        """Remove some states whose names begin with *of*, *but* one; return what is left.
 
-        Looks at up to SWEEP_ROWS keys of all histories. None: all were looked at.
+        It checks up to SWEEP_ROWS keys of all histories. None means that all were checked.
         """
         number, after = left
         table, part = _OF_STATES[number]
@@ -245,9 +245,9 @@ class HistoryRows:
 
 
 def _products(names: Iterable[Name]) -> Iterator[tuple[Sequence[bytes], Sequence[bytes]]]:
-    """Yield keys and names of rows, each of the one with each of the other, that have all *names*.
+    """Yield sets of keys and of row names whose combinations include all *names*.
 
-    Several rows of one key, several keys with one row, and then a few of both.
+    First several rows of one key, then several keys with one row, and then a few of both.
     """
     rows_of: dict[bytes, list[bytes]] = {}
     for key, row in names:

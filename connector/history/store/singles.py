@@ -1,4 +1,4 @@
-"""Folds what is kept of rows that had one change, when someone reads their states."""
+"""Folds the stored single changes of rows when their states are read."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,15 +10,15 @@ from headrace.plugins import RecordSchema
 
 
 class Singles:
-    """Those of one history. For one thread at a time."""
+    """The singles of one history. For one thread at a time."""
 
     def __init__(self, schemas: Callable[[], Mapping[int, RecordSchema]]) -> None:
-        """*schemas* returns those of the history."""
+        """*schemas* returns the schemas of the history."""
         self._schemas = schemas
         self._folds: dict[bytes, ByteFold] = {}
 
     def folded(self, state: bytes) -> bytes:
-        """Return a state as readers know it.
+        """Return a state in its folded form.
 
         Raises:
             BadStateError: it is damaged.
@@ -42,6 +42,6 @@ class Singles:
 
 
 def damaged(message: str, place: str = "") -> BadStateError:
-    """Return the error of a damaged state, with what helps."""
+    """Return the error of a damaged state, with a repair hint."""
     hint = "exclude the images and include them again: ALTER CDC … INCLUDE (CHANGE)"
     return BadStateError(message, place=place, hint=hint)

@@ -1,4 +1,4 @@
-"""Makes the values that SQLite takes of new states: those of many rows in one tuple. Hot."""
+"""Makes the values of new states for SQLite: those of many rows in one tuple. Hot."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ def new_rows(
     expiries: dict[tuple[bytes, bytes], int],
     many: int,
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], bool]:  # Any: what SQLite takes.
-    """Return the values of the states of rows that are not *known*, in the order of *hashes*.
+    """Return the values for the states of rows that are not *known*, in the order of *hashes*.
 
-    Each has its hash, how many bytes the key and the name of its row have, these with the state in
-    one piece, and when it expires. First there are those of *many* rows in each tuple, then what is
-    left, a tuple for each; and then whether a state of a partition is among them.
+    Each has its hash, the sizes of the key and the name of its row, these and the state in one
+    piece, and its expiry. The first list has tuples with the values of *many* rows, the second has
+    one tuple for each remaining row; then follows whether a state of a partition is included.
     """
     groups = []
     values: list[Any] = []
@@ -32,7 +32,7 @@ def new_rows(
         values.append(of)
         values.append(len(key))
         values.append(len(row))
-        values.append(_EMPTY.join((key, row, state)))  # Of bytes, sqlite3 looks up an adapter.
+        values.append(_EMPTY.join((key, row, state)))  # Avoids an adapter lookup.
         values.append(expiries.get(name, 0))
         if len(values) == _COLUMNS * many:
             groups.append(tuple(values))

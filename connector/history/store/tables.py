@@ -1,8 +1,8 @@
-"""A history in tables of Cassandra. One partition decides; all other rows are written before it.
+"""A history in Cassandra tables. One partition decides; other rows are written earlier.
 
-Changes count up to the last arrival of the head, unless an attempt wrote them that was given up.
-States are not versioned: they are written when their commit is decided, each with the number of
-the attempt as its time. Until then the journal has them.
+Changes count up to the last arrival of the head, unless an abandoned attempt wrote them. States are
+not versioned: they are written after their commit was decided, each with the number of the attempt
+as its time. Until then they are in the journal.
 """
 
 import contextlib
@@ -66,12 +66,12 @@ from headrace.plugins.stores.key_values import Key
 BUSY_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 0.25
 ENDED_MAX: Final = 100  # Windows whose rows one commit removes.
-LOOK_UP_MAX: Final = 200  # Rows that are due, looked up together.
+LOOK_UP_MAX: Final = 200  # Due rows that are looked up together.
 
 
 @dataclass(slots=True)
 class _Work:
-    """What a commit writes, besides what it changes in its snapshot."""
+    """The rows that a commit writes in addition to its snapshot."""
 
     attempt: int
     changes: dict[Part, list[Change]] = field(default_factory=dict)
@@ -83,15 +83,15 @@ class _Work:
 
 
 class HistoryTables(HistoryPart):
-    """An open history. See `HistoryStore`."""
+    """An open history in tables, as described for `HistoryStore`."""
 
     def __init__(
         self, session: CassandraSession, name: str, clock: Clock, close: Callable[[], None]
     ) -> None:
-        """Open a history that exists. *close* is called at its end, not where this raises.
+        """Open an existing history. *close* is called at its end, but not if this raises.
 
         Raises:
-            HistoryMissingError: there is none of this name.
+            HistoryMissingError: a history of this name does not exist.
             HistoryBusyError: the cluster does not answer.
 
         """
@@ -106,8 +106,8 @@ class HistoryTables(HistoryPart):
         self._snapshot: Snapshot | None = None  # Within a block.
         self._work: _Work | None = None
         self._known: dict[Name, State] = {}  # States that the block has read.
-        self._unapplied: Mapping[Name, State] | None = None  # Of the journal, for the block.
-        self._applied = 0  # The attempt whose states are known to be written.
+        self._unapplied: Mapping[Name, State] | None = None  # From the journal, for the block.
+        self._applied = 0  # The attempt whose states are certainly written.
         self._schemas: dict[str, RecordSchema] = {}
         self._shapes: dict[int, Shape] = {}
         with self._errors():
@@ -126,10 +126,10 @@ class HistoryTables(HistoryPart):
         buckets: int,
         retention_ms: int,
     ) -> "HistoryTables":
-        """Open a history; make it where there is none. Raises as the constructor.
+        """Open a history, and make it first if it does not exist. Raises as the constructor.
 
         Raises:
-            HistoryFileError: there is one of another table, or with other buckets.
+            HistoryFileError: it is of another table, or has other buckets.
 
         """
         deciding = Deciding(CassandraValues(session), name, clock)
@@ -158,12 +158,12 @@ class HistoryTables(HistoryPart):
         return found
 
     def close(self) -> None:
-        """See `HistoryStore.close`."""
+        """Close the history, as described for `HistoryStore.close`."""
         close, self._close = self._close, _nothing
         close()
 
     def purge(self) -> None:
-        """See `HistoryStore.purge`. What decides goes last: it can be called again."""
+        """Remove the history, as for `HistoryStore.purge`. Its head goes last: repeatable."""
         with self._errors():
             now = self._deciding.load()
             name = now.head.name
@@ -182,19 +182,19 @@ class HistoryTables(HistoryPart):
 
     @contextlib.contextmanager
     def writing(self, split: str = "", *, begins: bool = False) -> Iterator[None]:
-        """See `HistoryStore.writing`."""
+        """Write, as described for `HistoryStore.writing`."""
         with self._exclusive(split, begins=begins, seconds=BUSY_SECONDS):
             yield
 
     @contextlib.contextmanager
     def settling(self) -> Iterator[None]:
-        """See `HistoryPart.settling`."""
+        """Write for a reader, as described for `HistoryPart.settling`."""
         with self._exclusive("", begins=False, seconds=SETTLE_SECONDS):
             yield
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """See `HistoryStore.reading`."""
+        """Read one snapshot, as described for `HistoryStore.reading`."""
         with self._errors():
             self._snapshot = self._deciding.load()
             try:
@@ -221,7 +221,7 @@ class HistoryTables(HistoryPart):
             finally:
                 self._leave()
             crash.reached("history_decided")
-            with contextlib.suppress(StoreUnavailableError):  # The next commit does it.
+            with contextlib.suppress(StoreUnavailableError):  # The next commit repeats it.
                 self._apply(now.head, work)
 
     def _leave(self) -> None:
@@ -239,13 +239,13 @@ class HistoryTables(HistoryPart):
 
     def _writing(self) -> tuple[Snapshot, _Work]:
         assert self._snapshot is not None  # noqa: S101 (the caller is within `writing`)
-        assert self._work is not None  # noqa: S101 (likewise)
+        assert self._work is not None  # noqa: S101 (as above)
         return self._snapshot, self._work
 
-    # What a commit writes, besides the rows that decide.
+    # The rows of a commit, in addition to those that decide.
 
     def _write(self, now: Snapshot, work: _Work) -> None:
-        """Write rows that no reader counts before the decision."""
+        """Write rows that readers do not count before the decision."""
         head = now.head
         if work.changes:
             seconds = {part: self._counted(now, part, of) for part, of in work.changes.items()}
@@ -257,14 +257,14 @@ class HistoryTables(HistoryPart):
             work.plain |= work.journal
             head.unapplied = work.attempt
         self._values.put(work.plain)
-        if head.removing is not None:  # A little with each commit, from where the last one came to.
-            with contextlib.suppress(StoreUnavailableError):  # It is not needed for the commit.
+        if head.removing is not None:  # Some with each commit, from where the last one stopped.
+            with contextlib.suppress(StoreUnavailableError):  # The commit does not need it.
                 head.removing = self._rows.drop_states(
                     f"{head.name}.", but=head.states, left=head.removing
                 )
 
     def _document(self, change: Change) -> str:
-        """Return a change as `cqlsh` shows it; no reader uses it."""
+        """Return a change as `cqlsh` shows it; readers do not use it."""
         if change.schema not in self._shapes:
             self._shapes[change.schema] = Shape(self.schemas()[change.schema])
         # They may be bytearrays.
@@ -274,7 +274,7 @@ class HistoryTables(HistoryPart):
         return msgspec.json.encode(shown).decode()
 
     def _counted(self, now: Snapshot, part: Part, changes: Sequence[Change]) -> int:
-        """Note changes in their window; return how many seconds they live."""
+        """Record changes in their window; return their lifetime in seconds."""
         head = now.head
         ends_ms = part.window_ms + head.window_ms + head.retention_ms
         first, last = changes[0].arrival, changes[-1].arrival
@@ -288,7 +288,7 @@ class HistoryTables(HistoryPart):
         return max(1, ends_ms + SKEW_MS - self._clock.wall_ms()) // 1_000 + 1
 
     def _apply(self, head: Head, work: _Work) -> None:
-        """Write the states of a commit that was decided."""
+        """Write the states of a decided commit."""
         if work.states:
             self._rows.put_states(head.states, work.states, work.attempt)
             self._applied = work.attempt
@@ -296,7 +296,7 @@ class HistoryTables(HistoryPart):
         self._rows.drop_expiries(head.states, work.gone, work.attempt)
 
     def _recover(self, head: Head) -> None:
-        """Write the states of the last commit that had some, unless it was done."""
+        """Write the states of the last commit with states, unless that was already done."""
         if head.unapplied in (0, self._applied):
             return
         if states := self._journal.read(head.name, head.unapplied):
@@ -307,20 +307,20 @@ class HistoryTables(HistoryPart):
     # The clock.
 
     def can_write(self) -> bool:
-        """See `HistoryPart.can_write`: the cluster says it, when it is tried."""
+        """Return True, as only the cluster can say; see `HistoryPart.can_write`."""
         return True
 
     def version(self) -> int:
-        """See `HistoryStore.version`."""
+        """Return the version, as described for `HistoryStore.version`."""
         with self._errors():
             return self._deciding.version()
 
     def last(self) -> int:
-        """See `HistoryStore.last`."""
+        """Return the last arrival, as described for `HistoryStore.last`."""
         return self._now().head.last
 
     def settle(self, until_ms: int) -> None:
-        """See `HistoryStore.settle`."""
+        """Settle, as described for `HistoryStore.settle`."""
         with self._errors():
             self._deciding.settle(until_ms, seconds=SETTLE_SECONDS)
 
@@ -329,19 +329,19 @@ class HistoryTables(HistoryPart):
         return sorted(begin for begin, each in now.windows.items() if each.ends_ms <= now_ms)
 
     def floor(self) -> int:
-        """See `HistoryStore.floor`."""
+        """Return the floor, as described for `HistoryStore.floor`."""
         now = self._now()
         ends = (arrival.first_of(each + now.head.window_ms) for each in self._ended(now))
         return max(ends, default=0) or now.head.floor
 
     def removed(self) -> int:
-        """See `HistoryStore.removed`."""
+        """Return the last removed arrival, as described for `HistoryStore.removed`."""
         now = self._now()
         found = (now.windows[each].written for each in self._ended(now))
         return max(now.head.removed, max(found, default=0))
 
     def retain(self, retention_ms: int, now_ms: int, appended: int) -> None:
-        """See `HistoryPart.retain`: all of a window goes when the window is older than that."""
+        """Remove whole windows when all of it is too old, as for `HistoryPart.retain`."""
         del now_ms, appended
         now, _ = self._writing()
         head = now.head
@@ -353,19 +353,19 @@ class HistoryTables(HistoryPart):
         head.abandoned = [each for each in head.abandoned if arrival.first_of(each[1]) > head.floor]
 
     def _windows(self, now: Snapshot) -> list[Window]:
-        """Return those that have not ended, the first first."""
+        """Return the windows that have not ended, in order."""
         ended = frozenset(self._ended(now))
         return [now.windows[begin] for begin in sorted(now.windows) if begin not in ended]
 
     def extent(self) -> tuple[int, int, int]:
-        """See `HistoryStore.extent`."""
+        """Return the extent, as described for `HistoryStore.extent`."""
         kept = self._windows(self._now())
         if not kept:
             return 0, 0, 0
         return kept[0].first, kept[-1].last, sum(each.count for each in kept)
 
     def size_behind(self, behind: int) -> int:
-        """See `HistoryStore.size_behind`."""
+        """Return a size, as described for `HistoryStore.size_behind`."""
         kept = self._windows(self._now())
         size = sum(each.size_bytes for each in kept if each.first > behind)
         for each in kept:
@@ -376,22 +376,22 @@ class HistoryTables(HistoryPart):
     # What is kept, since when.
 
     def origin(self) -> Origin:
-        """See `HistoryStore.origin`."""
+        """Return the origin, as described for `HistoryStore.origin`."""
         return self._now().head.origin
 
     def keep_origin(self, origin: Origin) -> None:
-        """See `HistoryStore.keep_origin`."""
+        """Store the origin, as described for `HistoryStore.keep_origin`."""
         with self.writing():
             now, _ = self._writing()
             now.head.origin = origin
 
     def epochs(self) -> list[Epoch]:
-        """See `HistoryStore.epochs`."""
+        """Return the epochs, as described for `HistoryStore.epochs`."""
         found = self._now().head.epochs
         return [Epoch(e.since, frozenset(e.scopes), e.states_since_us) for e in found]
 
     def keep_epoch(self, epoch: Epoch, *, keeps_states: bool) -> None:
-        """See `HistoryPart.keep_epoch`: states that go are those of another name from now on."""
+        """Store an epoch, as for `HistoryPart.keep_epoch`; removed states keep their old name."""
         now, work = self._writing()
         head = now.head
         row = EpochRow(epoch.since, sorted(epoch.scopes), epoch.states_since_us)
@@ -404,12 +404,12 @@ class HistoryTables(HistoryPart):
             work.states = {}
 
     def seed(self, states_since_us: int | None) -> Seed | None:
-        """See `HistoryStore.seed`."""
+        """Return a seed, as described for `HistoryStore.seed`."""
         found = (e.seed for e in self._now().head.seeds if e.states_since_us == states_since_us)
         return next(found, None)
 
     def keep_seed(self, states_since_us: int | None, seed: Seed) -> None:
-        """See `HistoryPart.keep_seed`."""
+        """Store a seed, as described for `HistoryPart.keep_seed`."""
         now, _ = self._writing()
         others = [e for e in now.head.seeds if e.states_since_us != states_since_us]
         now.head.seeds = [*others, SeedRow(states_since_us, seed)]
@@ -417,16 +417,16 @@ class HistoryTables(HistoryPart):
     # Writers.
 
     def writer(self, split: str) -> int:
-        """See `HistoryStore.writer`."""
+        """Return a writer's epoch, as described for `HistoryStore.writer`."""
         return self._now().writers.get(split, Writer()).epoch
 
     def set_writer(self, split: str, epoch: int) -> None:
-        """See `HistoryStore.set_writer`."""
+        """Store a writer's epoch, as described for `HistoryStore.set_writer`."""
         now, _ = self._writing()
         now.writers.setdefault(split, Writer()).epoch = epoch
 
     def entries(self, split: str) -> dict[str, bytes]:
-        """See `HistoryStore.entries`."""
+        """Return entries, as described for `HistoryStore.entries`."""
         now = self._now()
         names = now.writers.get(split, Writer()).entries
         keys = {name: _entry_key(now.head.name, split, row) for name, row in names.items()}
@@ -435,7 +435,7 @@ class HistoryTables(HistoryPart):
         return {name: found[key].value for name, key in keys.items() if key in found}
 
     def keep_entries(self, split: str, entries: Mapping[str, bytes | None]) -> None:
-        """See `HistoryStore.keep_entries`: each is a row that is written once."""
+        """Store entries as rows that are written once, as for `HistoryStore.keep_entries`."""
         now, work = self._writing()
         writer = now.writers.setdefault(split, Writer())
         for name, value in entries.items():
@@ -449,7 +449,7 @@ class HistoryTables(HistoryPart):
     # Changes.
 
     def append(self, columns: Columns, now_ms: int) -> None:
-        """See `HistoryPart.append`."""
+        """Append changes, as described for `HistoryPart.append`."""
         now, work = self._writing()
         first = self.next_arrival(now_ms)
         head, of, empty = now.head, columns, [b""] * len(columns)
@@ -474,21 +474,21 @@ class HistoryTables(HistoryPart):
     def changes(
         self, wanted: Range, *, descending: bool = False, count_max: int = -1
     ) -> Iterator[Change]:
-        """See `HistoryStore.changes`."""
+        """Yield changes, as described for `HistoryStore.changes`."""
         found = self._matching(wanted, descending=descending, whole=True)
         return itertools.islice(found, None if count_max < 0 else count_max)
 
     def count(self, wanted: Range) -> int:
-        """See `HistoryStore.count`."""
+        """Count changes, as described for `HistoryStore.count`."""
         return sum(1 for _ in self._matching(wanted, descending=False, whole=False))
 
     def cuts(self, wanted: Range, size: int) -> list[int]:
-        """See `HistoryStore.cuts`."""
+        """Return cuts, as described for `HistoryStore.cuts`."""
         found = self._matching(wanted, descending=False, whole=False)
         return [each.arrival for n, each in enumerate(found) if n and n % size == 0]
 
     def _matching(self, wanted: Range, *, descending: bool, whole: bool) -> Iterator[Change]:
-        """Yield the changes of one window after the other, those of its buckets in one order."""
+        """Yield changes window by window, with those of its buckets merged in order."""
         now = self._now()
         head = now.head
         end = min(wanted.end, head.last + 1)
@@ -514,11 +514,11 @@ class HistoryTables(HistoryPart):
     # States.
 
     def has_partitions(self) -> bool:
-        """See `HistoryStore.has_partitions`."""
+        """Check for partitions, as described for `HistoryStore.has_partitions`."""
         return self._now().head.has_partitions
 
     def states(self, names: Sequence[Name]) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """See `HistoryStore.states`."""
+        """Yield states, as described for `HistoryStore.states`."""
         for name, found in self._states(names):
             yield *name, self._singles.folded(found.state)
 
@@ -534,7 +534,7 @@ class HistoryTables(HistoryPart):
                 yield name, state
 
     def _newer(self, head: Head) -> Mapping[Name, State]:
-        """Return states that may not be in their table yet."""
+        """Return states that may not yet be in their table."""
         if self._work is not None:
             return self._work.states
         if self._unapplied is None or self._snapshot is None:
@@ -545,7 +545,7 @@ class HistoryTables(HistoryPart):
         return self._unapplied
 
     def states_of(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        """See `HistoryPart.states_of`."""
+        """Return a partition's states, as described for `HistoryPart.states_of`."""
         head = self._now().head
         newer = {row: state for (of, row), state in self._newer(head).items() if of == key}
         with self._errors():
@@ -553,7 +553,7 @@ class HistoryTables(HistoryPart):
         return [(row, self._singles.folded(state.state)) for row, state in found.items()]
 
     def keep_states(self, states: dict[Name, bytes], expiries: dict[Name, int]) -> None:
-        """See `HistoryPart.keep_states`."""
+        """Store states, as described for `HistoryPart.keep_states`."""
         now, _ = self._writing()
         for name, state in states.items():
             self._keep(name, State(state, expiries.get(name, 0)))
@@ -571,7 +571,7 @@ class HistoryTables(HistoryPart):
         work.states[name] = self._known[name] = state
 
     def due(self, until_s: int, count_max: int) -> list[tuple[bytes, bytes, bytes, int]]:
-        """See `HistoryPart.due`. What was noted and is not true any more is forgotten."""
+        """Return due states, as for `HistoryPart.due`. Outdated entries are removed."""
         head = self._now().head
         found: list[tuple[bytes, bytes, bytes, int]] = []
         first, last = head.expiry_day, until_s // DAY_SECONDS
@@ -590,18 +590,18 @@ class HistoryTables(HistoryPart):
                     if len(found) == count_max:
                         return found
             if is_empty and day == head.expiry_day < last:
-                head.expiry_day += 1  # Within a commit, for all.
+                head.expiry_day += 1  # Within a commit, for all readers.
         return found
 
     def set_expiries(self, expiries: Mapping[Name, int]) -> None:
-        """See `HistoryPart.set_expiries`."""
+        """Set expiries, as described for `HistoryPart.set_expiries`."""
         for name, at_s in expiries.items():
             self._keep(name, self._known[name]._replace(expires=at_s))
 
     # Schemas.
 
     def schemas(self) -> dict[int, RecordSchema]:
-        """See `HistoryStore.schemas`."""
+        """Return the schemas, as described for `HistoryStore.schemas`."""
         head = self._now().head
         keys = {n: self._schema_key(head.name, n) for n in head.schemas if n not in self._schemas}
         with self._errors():
@@ -613,7 +613,7 @@ class HistoryTables(HistoryPart):
         return {number: self._schemas[name] for number, name in enumerate(head.schemas, start=1)}
 
     def schema_number(self, schema: RecordSchema) -> int:
-        """See `HistoryStore.schema_number`."""
+        """Return a schema's number, as described for `HistoryStore.schema_number`."""
         now, work = self._writing()
         name = schema.schema_id.hex()
         known = now.head.schemas
@@ -653,4 +653,4 @@ def _named_errors(place: str) -> Iterator[None]:
 
 
 def _nothing() -> None:
-    """Do nothing: it is closed."""
+    """Do nothing, because the history is closed."""

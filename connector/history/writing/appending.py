@@ -1,4 +1,4 @@
-"""Appends changes to a history, with the images that it keeps, within a transaction."""
+"""Appends changes to a history, with the configured images, within a transaction."""
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,14 +31,14 @@ _DELETE: Final = OPERATIONS.index(plugins.Operation.DELETE)
 _PARTITION: Final = OPERATIONS.index(plugins.Operation.DELETE_PARTITION)
 _WIDE: Final = frozenset(map(OPERATIONS.index, WIDE))
 _ALL: Final = range(len(OPERATIONS))
-_WRITTEN_MAX: Final = 2_048  # Changes that are given to the store together, or a batch more.
+_WRITTEN_MAX: Final = 2_048  # Changes passed to the store together, plus up to a batch.
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What a schema says of changes; `number` is its number in the file.
+    """A schema in the form for appending; `number` is its number in the file.
 
-    `operations` are the numbers of what changes do, by those of their operations.
+    `operations` maps the envelope's operation numbers to those of changes.
     """
 
     number: int
@@ -46,15 +46,15 @@ class _Shape:
     fold: ByteFold
     view: TableView
     operations: Sequence[int]
-    single: bytes  # What a state begins with that is a change of the schema.
+    single: bytes  # The header for singles of the schema.
 
 
 @dataclass(slots=True)
 class _Named:
-    """The rows of changes, what they do and when they were written.
+    """The rows of changes, their operations and write times.
 
     Rows have keys, names, and numbers among the states of a part. `partitions` are the numbers of
-    their partitions, or None where no partition has a state.
+    their partitions, or None if no partition has a state.
     """
 
     shapes: list[tuple[_Shape, int, int]]
@@ -77,17 +77,17 @@ class _Log:
         self.count = 0
 
     def write(self) -> None:
-        """Write what there is."""
+        """Write the collected changes."""
         self._file.append(self.columns, self._now_ms)
         self.count += len(self.columns)
         self.columns = Columns()
 
 
 class Appender:
-    """Appends to one part of a history. What it knows is of schemas only."""
+    """Appends to one part of a history. It only keeps schemas between calls."""
 
     def __init__(self, file: HistoryPart, *, retention_ms: int, expands: bool) -> None:
-        """Append to *file*; *expands* says whether rows that a deletion removes are events, too."""
+        """Append to *file*; with *expands*, each row removed by a deletion becomes an event."""
         self.file = file
         self._retention_ms = retention_ms
         self._expands = expands
@@ -97,9 +97,10 @@ class Appender:
         self._shapes: dict[plugins.Headers, _Shape] = {}
 
     def append_due(self, split: str, clock: plugins.Clock, deadline_ms: int) -> bool:
-        """Have what expired arrive, in transactions of its own, as after a pause there may be much.
+        """Append expiries in separate transactions, because there may be many after a pause.
 
-        False, if *deadline_ms* has passed and some is left. Raises as `HistoryStore.writing`.
+        Returns False if *deadline_ms* has passed and some are left. Raises as
+        `HistoryStore.writing`.
         """
         while self._expiries.is_due(clock.wall_ms()):
             with self.file.writing(split):
@@ -114,9 +115,9 @@ class Appender:
         schemas: Mapping[bytes, plugins.RecordSchema],
         now_ms: int,
     ) -> None:
-        """Append them as the last epoch wants it, within `writing`; let go what is too old.
+        """Append changes according to the last epoch, within `writing`; remove old ones.
 
-        *schemas* are those that they name, or the history has them. Call `forget` where the
+        *schemas* are those that the changes name; others are in the history. Call `forget` if the
         transaction fails.
         """
         self._schemas = schemas
@@ -136,15 +137,15 @@ class Appender:
         self.file.retain(self._retention_ms, now_ms, log.count)
 
     def forget(self) -> None:
-        """Forget the numbers of schemas: those that a transaction gave which failed."""
+        """Forget the numbers of schemas, because a failed transaction may have assigned them."""
         self._shapes = {}
 
     def _append_with_states(
         self, log: "_Log", submitted: Sequence[plugins.EncodedRecords], settled_s: int | None
     ) -> None:
-        """Append all changes with the states that they find.
+        """Append all changes with the states before them.
 
-        Some thousand at once: their states stay in the caches of a processor.
+        Some thousand are appended at once, so that their states stay in the processor's caches.
         """
         part: list[plugins.EncodedRecords] = []
         size = 0
@@ -162,12 +163,12 @@ class Appender:
     ) -> None:
         states = States(self.file, settled_s)
         named = [self._named(encoded, states) for encoded in part]
-        # All of a part, or none: a state that it changes may be that of the partition of others.
+        # For the whole part or not at all: one change may alter the partition state of others.
         if self.file.has_partitions() or any(PARTITION in each.rows for each in named):
             for each in named:
                 each.partitions = states.numbers(each.keys, repeat(PARTITION))
         states.look_up()
-        # The first change of a row is folded when there is a second: many rows have none.
+        # The first change of a row is folded only before a second one, which many rows never have.
         is_one = len({shape.number for each in named for shape, _, _ in each.shapes}) == 1
         for encoded, each in zip(part, named, strict=True):
             self._with_states(log, encoded, each, states, is_one=is_one)
@@ -175,7 +176,7 @@ class Appender:
         log.write()
 
     def _named(self, encoded: plugins.EncodedRecords, states: States) -> "_Named":
-        """Look which rows changes are about."""
+        """Find the rows of changes."""
         shapes = list(self._stretches(encoded))
         changes = list(encoded.values)
         rows: list[bytes] = []
@@ -188,7 +189,7 @@ class Appender:
         return _Named(shapes, keys, rows, operations, written_us, numbers)
 
     def _append_plain(self, log: "_Log", encoded: plugins.EncodedRecords) -> None:
-        """Append changes without images. Hot: no Python for each."""
+        """Append changes without images. Hot: without Python code for each."""
         operations, written_us = _facts(encoded)
         columns = log.columns
         for shape, begin, end in self._stretches(encoded):
@@ -207,9 +208,9 @@ class Appender:
         *,
         is_one: bool,
     ) -> None:
-        """Append changes with the states that they find, which they change. Hot.
+        """Append changes with the states before them, and update the states. Hot.
 
-        *is_one* says that all that these states are given have one schema.
+        *is_one* says that all changes given to these states have one schema.
         """
         columns, changes = log.columns, list(encoded.values)
         befores = columns.befores if self._keeps_before else None
@@ -226,13 +227,13 @@ class Appender:
                 columns.rows += of.rows[at:stop]
                 columns.changes += changes[at:stop]
                 operation = shape.operations[columns.operations[-1]]
-                columns.operations[-1] = operation  # It stops behind each that is another.
+                columns.operations[-1] = operation  # It stops after each such operation.
                 if self._expands and operation in _WIDE:
                     self._expand(columns, shape, states, shape.fold.found)
                 at = stop
 
     def _stretches(self, encoded: plugins.EncodedRecords) -> Iterator[tuple[_Shape, int, int]]:
-        """Yield where changes of one schema begin and end."""
+        """Yield the begin and end of each stretch of changes with one schema."""
         headers = encoded.headers
         if len({*map(id, headers)}) == 1:
             yield self._shape(headers[0]), 0, len(headers)
@@ -246,7 +247,7 @@ class Appender:
     def _expand(
         self, columns: Columns, shape: _Shape, states: States, before: bytes | None
     ) -> None:
-        """Append the deletion of each row that the last change removed."""
+        """Append a deletion for each row that the last change removed."""
         key, content, written_us = columns.keys[-1], columns.changes[-1], columns.written_us[-1]
         for removed, state in _removed(shape, states, key, before, content):
             columns.schemas.append(shape.number)
@@ -288,7 +289,7 @@ class Appender:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Have Python not search for cycles: what an append makes has none, and is much at a time."""
+    """Disable Python's search for cycles: appending makes many objects, without cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -305,7 +306,7 @@ def _keys(encoded: plugins.EncodedRecords) -> list[bytes]:
 
 
 def _facts(encoded: plugins.EncodedRecords) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the operations of changes, as numbers, and when they were written."""
+    """Return the operations of changes, as numbers, and their write times."""
     if encoded.facts is not None:
         return encoded.facts.operations, encoded.facts.timestamps_us
     parts = [_first_longs(content) for content in encoded.values]
@@ -313,7 +314,7 @@ def _facts(encoded: plugins.EncodedRecords) -> tuple[Sequence[int], Sequence[int
 
 
 def _first_longs(content: bytes) -> tuple[int, int]:
-    """Return the first fields of the envelope: when a change was written, and what it does."""
+    """Return the first fields of the envelope: a change's write time and operation."""
     written_us, at = octets.long_at(content, 0)
     return written_us, octets.long_at(content, at)[0]
 
@@ -327,7 +328,7 @@ def _removed(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield the rows that a deletion in their partition removed, and their states, by name.
 
-    *before* is the state of the partition as the deletion found it.
+    *before* is the state of the partition before the deletion.
     """
     view, value = shape.view, shape.read(content)
     partition = [value["payload"][name] for name in view.key]
@@ -335,6 +336,6 @@ def _removed(
     past, present = state_of(before), state_of(states.partition(key))
     for row, packed_state in states.rows(key):
         state, name = state_of(packed_state), (partition, clustering_of(row))
-        assert state is not None  # noqa: S101 (it has one)
+        assert state is not None  # noqa: S101 (`rows` yields states)
         if row_of(view, name, state, past, now_s) and not row_of(view, name, state, present, now_s):
             yield row, packed_state

@@ -1,4 +1,4 @@
-"""Divides what a history is given by its parts, and turns it into bytes and back."""
+"""Divides submitted records by a history's parts, and converts them to bytes and back."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _DECODE: Final = msgspec.msgpack.Decoder(list[_Stretch]).decode
 
 
 def divided(encoded: EncodedRecords, file: HistoryStore) -> Sequence[EncodedRecords]:
-    """Return the records of each part of *file*, in their order, with the facts that it needs."""
+    """Return the records of each part of *file*, in order, with the facts that it needs."""
     parts, buckets = len(file.parts), file.buckets
     if parts == 1:
         return [encoded]
@@ -48,7 +48,7 @@ def divided(encoded: EncodedRecords, file: HistoryStore) -> Sequence[EncodedReco
 
 
 def schemas_of(encoded: EncodedRecords) -> list[bytes]:
-    """Return the ids of the schemas that records name, in their order."""
+    """Return the ids of the schemas that records name, in order."""
     used = {id(headers): headers for headers in encoded.headers}
     return [dict(headers).get(SCHEMA_ID_HEADER, b"") for headers in used.values()]
 
@@ -67,14 +67,14 @@ def content_of(submitted: Sequence[EncodedRecords]) -> bytes:
 
 
 def records_of(content: bytes, table: str) -> Iterator[EncodedRecords]:
-    """Yield the records that `content_of` was given."""
+    """Yield the records from the result of `content_of`."""
     for schema_id, keys, values in _DECODE(content):
         headers = ((SCHEMA_ID_HEADER, schema_id),)
         yield EncodedRecords(keys, values, [headers] * len(keys), [table] * len(keys))
 
 
 def _facts(facts: Facts, indexes: list[int]) -> Facts:
-    """Return the write times and the operations."""
+    """Return the chosen write times and operations."""
     times, operations = (
         memoryview(array("q", _chosen(each, indexes)))
         for each in (facts.timestamps_us, facts.operations)
@@ -82,7 +82,7 @@ def _facts(facts: Facts, indexes: list[int]) -> Facts:
     return Facts(timestamps_us=times, operations=operations, indexes=_NONE, mutations=_NONE)
 
 
-def _chosen(values: Sequence[Any], indexes: list[int]) -> list[Any]:  # Any: what they are.
+def _chosen(values: Sequence[Any], indexes: list[int]) -> list[Any]:  # Any: of any type.
     if len(indexes) < 2:  # noqa: PLR2004 (an itemgetter of one returns no tuple)
         return [values[index] for index in indexes]
     return list(itemgetter(*indexes)(values))

@@ -1,8 +1,8 @@
-"""Writes one split into a history of several files: one transaction decides, and each file follows.
+"""Writes one split to a history of several files: a transaction decides, files follow.
 
-The head takes a commit's changes, by part, and the position behind them. They are decided then: the
-next writer puts into each part what it does not have, also where the one that decided has died. A
-part has with its changes the number of the commit that they are from, so it takes each once.
+The head receives a commit's changes, by part, and the position after them. That decides them: the
+next writer copies to each part what it does not have, even if the deciding process died. A part
+stores the number of the commit together with its changes, so it takes each once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,24 +19,24 @@ Records = Sequence[plugins.EncodedRecords]
 
 
 class GroupWriter(HistoryWriter):
-    """See `HistoryWriter`."""
+    """Writes a split to several files, as described for `HistoryWriter`."""
 
     def __init__(
         self, file: HistoryGroup, split: str, config: HistoryConfig, clock: plugins.Clock
     ) -> None:
-        """Write to *file*, which it closes."""
+        """Write to *file*; the writer closes it."""
         super().__init__(file, split, config, clock)
         self._group = file
-        self._left: list[tuple[Decided, Records]] = []  # Of the last commit, what parts have not.
+        self._left: list[tuple[Decided, Records]] = []  # Decisions not yet taken by parts.
 
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
-        """See `TransactionalWriter.begin`: behind what was decided, of any split."""
+        """Begin after all decisions, of any split; see `TransactionalWriter.begin`."""
         entries = super().begin(deadline_ms)
         if entries is None:
             return None
         try:
             undone = [(each, self._group.content(each)) for each in self._group.undone()]
-            # Without content, the part has it meanwhile, and takes none.
+            # If the content is removed, the part has it, and does not take it again.
             self._left = [
                 (each, list(records_of(content, self._group.table)) if content else [])
                 for each, content in undone
@@ -48,7 +48,7 @@ class GroupWriter(HistoryWriter):
         return entries
 
     def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
-        """See `TransactionalWriter.commit`. False: it is decided, and a file is locked."""
+        """Commit; False if a file is locked after deciding. See `TransactionalWriter.commit`."""
         return self._applied() if self._left else super().commit(entries, deadline_ms)
 
     def _commit(self, entries: Mapping[str, bytes | None]) -> bool:
@@ -72,7 +72,7 @@ class GroupWriter(HistoryWriter):
         return self._applied()
 
     def _keep_schemas(self, encoded: plugins.EncodedRecords) -> None:
-        """Have the head number what is not numbered yet. Within `writing`."""
+        """Make the head assign numbers to new schemas. Within `writing`."""
         for schema_id in schemas_of(encoded):
             if schema := self._schemas.get(schema_id):
                 self._group.schema_number(schema)
@@ -85,7 +85,7 @@ class GroupWriter(HistoryWriter):
         return True
 
     def _apply(self) -> None:
-        """Have each part take what is left. Raises as `HistoryStore.writing`."""
+        """Make each part take what is left. Raises as `HistoryStore.writing`."""
         while self._left:
             decided, records = self._left[0]
             appender, part = self._appenders[decided.part], self._group.files[decided.part]

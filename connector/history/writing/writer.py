@@ -1,4 +1,4 @@
-"""Writes one split into a history: its changes and its position at once."""
+"""Writes one split to a history: its changes and its position at once."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,11 +9,11 @@ from headrace.connector.history.errors import HistoryBusyError, HistoryTableErro
 from headrace.connector.history.store.contract import HistoryStore
 from headrace.connector.history.writing.appending import Appender
 
-_WINDOW_MS: Final = 86_400_000 * 365  # Nothing is dropped because it is old.
+_WINDOW_MS: Final = 86_400_000 * 365  # Records are never dropped because of their age.
 
 
 class HistoryWriter(plugins.TransactionalWriter):
-    """See `TransactionalWriter`. What was submitted is in memory until it is committed."""
+    """Writes one split. Submitted records are in memory until they are committed."""
 
     window_ms = _WINDOW_MS
     renewal = "DROP CDC … PURGE, and CREATE CDC again"
@@ -25,7 +25,7 @@ class HistoryWriter(plugins.TransactionalWriter):
         config: HistoryConfig,
         clock: plugins.Clock,
     ) -> None:
-        """Write to *file*, which it closes."""
+        """Write to *file*; the writer closes it."""
         self.place = file.place
         self._file = file
         self._split = split
@@ -40,8 +40,8 @@ class HistoryWriter(plugins.TransactionalWriter):
         self._schemas: Mapping[bytes, plugins.RecordSchema] = {}
 
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
-        """See `TransactionalWriter.begin`."""
-        del deadline_ms  # The store has its own.
+        """Begin, as described for `TransactionalWriter.begin`."""
+        del deadline_ms  # The store has its own limit.
         self._submitted = []
         try:
             with self._file.writing(self._split, begins=True):
@@ -58,7 +58,7 @@ class HistoryWriter(plugins.TransactionalWriter):
         """Keep *delivery* until `commit`.
 
         Raises:
-            HistoryTableError: a record is of another table, or names no schema.
+            HistoryTableError: a record is of another table, or does not name a schema.
 
         """
         encoded = delivery.encoded
@@ -79,7 +79,7 @@ class HistoryWriter(plugins.TransactionalWriter):
         return True
 
     def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
-        """See `TransactionalWriter.commit`."""
+        """Commit, as described for `TransactionalWriter.commit`."""
         try:
             if TTL_EVENTS in self._scopes:
                 for each in self._appenders:
@@ -97,7 +97,7 @@ class HistoryWriter(plugins.TransactionalWriter):
         return is_whole
 
     def _commit(self, entries: Mapping[str, bytes | None]) -> bool:
-        """Write all at once, and return True. False: it is decided, and some is not written yet."""
+        """Write all at once; return True, or False if it is decided and some is not written."""
         (appender,) = self._appenders
         with self._file.writing(self._split):
             self._check()
@@ -106,7 +106,7 @@ class HistoryWriter(plugins.TransactionalWriter):
         return True
 
     def _check(self) -> None:
-        """Refuse to write, within `writing`, where another writer follows or wants other images."""
+        """Refuse to write, within `writing`, if there is a later writer or other scopes."""
         if self._file.writer(self._split) != self._epoch:
             raise self._fenced()
         if self._file.epochs()[-1].scopes != self._scopes:
@@ -114,7 +114,7 @@ class HistoryWriter(plugins.TransactionalWriter):
             raise HistoryBusyError(what, place=self.place)
 
     def close(self) -> None:
-        """Close the file; what is uncommitted is gone."""
+        """Close the file; uncommitted records are lost."""
         self._submitted = []
         self._file.close()
 
