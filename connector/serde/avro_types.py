@@ -1,4 +1,4 @@
-"""Avro schemas as parsed JSON: takes schemas apart, and inserts their pieces into others."""
+"""Handles Avro schemas as parsed JSON: takes them apart, and combines their parts."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from headrace.plugins import Document
 
-AvroType = Any  # Any: a name, a union or a definition, as JSON has them.
+AvroType = Any  # Any: a name, a union or a definition, as in JSON.
 
 NAMED: Final = ("record", "enum", "fixed")
 AVRO_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def is_complex(avro_type: AvroType) -> bool:
-    """Say whether a column's type is a collection or UDT that is written cell by cell."""
+    """Return whether a column's type is a collection or UDT that is written cell by cell."""
     if isinstance(avro_type, str | list) or avro_type["type"] != "record":
         return False
     return "cqlType" in avro_type  # A frozen UDT may also have a field `mode`, but not this.
@@ -27,7 +27,7 @@ def definitions(schema: AvroType) -> dict[str, Document]:
 def standalone(piece: AvroType, known: Mapping[str, Document], defined: set[str]) -> AvroType:
     """Return *piece* with each named type of *known* defined at its first use.
 
-    *defined* are the names that are defined before *piece*; names that it defines are added.
+    *defined* are the names defined before *piece*; names that it defines are added.
     """
     if isinstance(piece, str):
         if piece not in known:
@@ -139,7 +139,7 @@ def _named(schema: AvroType) -> Sequence[Document]:
 
 
 def _take_named(schema: AvroType, found: list[Document]) -> None:
-    # Most types are names: they are passed over before the rest, which is slower, looks at them.
+    # Most types are names: returning early for them avoids the slower checks.
     if isinstance(schema, str):
         return
     if isinstance(schema, list):

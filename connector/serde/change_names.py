@@ -1,7 +1,7 @@
-"""Reads from a message which change it is: its table, and the name of the change.
+"""Reads from a message which change it contains: its table and its name.
 
-The name is that of its mutation, 16 bytes, and its index there. All copies of a change have the
-same one, in each envelope and format, and however often it was sent.
+The name is the id of its mutation, 16 bytes, and its index there. All copies of a change have the
+same name, in each envelope and format, and however often it was sent.
 """
 
 from base64 import b64decode
@@ -42,7 +42,7 @@ NAME_BYTES: Final = MUTATION_ID_BYTES + _INDEX_BYTES
 _HASH_BYTES: Final = 8
 _HASH_MASK: Final = (1 << 64) - 1
 _INDEX_FACTOR: Final = 0x9E3779B97F4A7C15  # Spreads small numbers over 64 bits.
-_HEADERS_MAX: Final = 1_000  # Different ones that are kept.
+_HEADERS_MAX: Final = 1_000  # The number of different headers to cache.
 _NO_CHANGES: Final = frozenset({CONTROL_HEADER, RUN_HEADER})
 
 
@@ -51,18 +51,18 @@ ChangeName = tuple[str, bytes]
 
 
 def name_of(mutation: bytes, index: int) -> bytes:
-    """Return the name of one change: its mutation, and its index there."""
+    """Return the name of one change: its mutation and its index there."""
     return mutation + index.to_bytes(_INDEX_BYTES, "big")
 
 
 def hash_of(name: bytes) -> int:
-    """Return 64 bits of a name, which is already a hash, except for the index."""
+    """Return 64 bits of a name, which is already a hash except for the index."""
     index = int.from_bytes(name[MUTATION_ID_BYTES:], "big")
     return int.from_bytes(name[:_HASH_BYTES], "big") ^ (index * _INDEX_FACTOR & _HASH_MASK)
 
 
 class _Document(msgspec.Struct, rename="camel"):
-    """The fields of a change in JSON by which it is known."""
+    """The fields that identify a change in JSON."""
 
     mutation: str
     index: int
@@ -72,7 +72,7 @@ class _Document(msgspec.Struct, rename="camel"):
 
 
 class _Row(msgspec.Struct, rename="__{}".format):
-    """The same in the envelope `flat`, whose other fields are the columns of the table."""
+    """The same for the envelope `flat`, whose other fields are the columns of the table."""
 
     mutation: str
     index: int
@@ -82,7 +82,7 @@ class _Row(msgspec.Struct, rename="__{}".format):
 
 
 class ChangeNames:
-    """Reads the names of the changes that one job sent. For one thread."""
+    """Reads the names of changes sent by one job. For one thread."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class ChangeNames:
         *,
         origin: Origin = NO_ORIGIN,
     ) -> None:
-        """*schemas* are those that the job knows; *encoder* and *decoder* are of its sink.
+        """*schemas* are known to the job; *encoder* and *decoder* are for its sink.
 
         *origin* is that of its source.
 
         Raises:
-            ConfigError: the job's messages do not say which changes they are.
+            ConfigError: the job's messages do not identify their changes.
 
         """
         if wanted.codec not in _FORMATS:
@@ -108,7 +108,7 @@ class ChangeNames:
         self._decoder = decoder
         self._tables: dict[bytes, str] = {}
         self._readers: dict[bytes, tuple[str, NameReader]] = {}
-        # By the headers of changes that their message has as a whole: few differ.
+        # By all headers of a message: few differ.
         self._whole: dict[Headers, tuple[str, NameReader]] = {}
         fields = _FLAT_FIELDS if wanted.envelope == _FLAT else _FIELDS
         is_avro = wanted.codec == _FORMATS[0]
@@ -128,7 +128,7 @@ class ChangeNames:
                 pieces = piece_of(shaped.value).parts
                 reader = NameReader(pieces, mutation=mutation, index=index)
                 self._readers[schema.schema_id] = schema.table, reader
-        # Where messages have no headers, these fields show that a row was read from a table.
+        # Without headers, these fields show that a row was read from a table.
         prefix = "__" if wanted.envelope == _FLAT else ""
         self._of_table = {f"{prefix}{name}": each for name, each in origin.of_table.items()}
         kind = _Row if wanted.envelope == _FLAT else _Document
@@ -137,9 +137,9 @@ class ChangeNames:
             self._json = msgspec.json.Decoder(kind)
 
     def of(self, stored: Stored) -> ChangeName | None:
-        """Return which change a message is.
+        """Return the name of a message's change.
 
-        None: a tombstone, a control record, or the message of a replay or a snapshot.
+        It is None for a tombstone, a control record, and a message of a replay or a snapshot.
 
         Raises:
             BadRecordError: this job cannot have sent it.
@@ -173,7 +173,7 @@ class ChangeNames:
         return table, reader.of(content, 0)
 
     def _is_of_table(self, content: bytes) -> bool:
-        """Say whether a change in JSON was read from a table; other bytes were not."""
+        """Return whether a change was read from a table, which only JSON can show."""
         expected = self._of_table
         try:
             document: object = msgspec.json.decode(content) if expected else None
@@ -184,7 +184,7 @@ class ChangeNames:
         return all(document.get(name) == each for name, each in expected.items())
 
     def _of_json(self, content: bytes, stored: Stored, table: str) -> ChangeName:
-        assert self._json is not None  # noqa: S101 (asked for JSON only)
+        assert self._json is not None  # noqa: S101 (called for JSON only)
         try:
             found = self._json.decode(content)
             text = found.mutation

@@ -1,11 +1,11 @@
-"""Whether the encoded records of a batch are all that the batch should have: by their checksums."""
+"""Checks by checksum that the encoded records of a batch are complete."""
 
 from headrace.connector.serde.transcode.sums import sum_of
 from headrace.plugins import MODULUS, Batch, EncodedRecords, FatalError
 
 
 class ChecksumError(FatalError):
-    """Changes of a batch are missing, or there are others: none of it is committed."""
+    """Changes of a batch are missing or were added: none of it is committed."""
 
     code = "changes_missing"
     exit_status = 4

@@ -1,6 +1,6 @@
 """Converts types of columns to other formats: from each Avro type, a schema and a piece of a plan.
 
-The Avro types are those of the envelope `cep44`; this module knows of a database only their
+The Avro types are those of the envelope `cep44`; of the database, this module only knows their
 `cqlType`. `reshape` converts the values, from bytes to bytes.
 """
 
@@ -42,10 +42,10 @@ _JSON: Final = msgspec.json.Encoder()
 
 
 class Conversion(ABC):
-    """Walks types; a subclass converts the leaves and the shapes that it changes."""
+    """Walks types; a subclass converts leaves and the compound types that it changes."""
 
     def __init__(self, known: Mapping[str, Document]) -> None:
-        """*known* are the named types to which references are allowed."""
+        """*known* are the named types that may be referred to."""
         self._known = known
         self._defined: set[str] = set()
 
@@ -74,7 +74,7 @@ class Conversion(ABC):
         return avro_type, plain(avro_type)
 
     def image(self, payload: AvroType) -> Converted:
-        """Convert the type of an image, whose columns are those of *payload*; or null."""
+        """Convert the type of an image, or null; its columns are those of *payload*."""
         made, piece = self.of(payload)
         known = Piece(octets.ARRAY, Piece(octets.STRING))
         expires = Piece(octets.ARRAY, Piece(octets.OPTION, Piece(octets.LONG)))
@@ -82,12 +82,12 @@ class Conversion(ABC):
         return ["null", self.named(image_type(made))], Piece(octets.OPTION, record)
 
     def define(self, name: str) -> None:
-        """Regard a type as defined: it is referred to."""
+        """Treat a type as defined, so that it is referred to by name."""
         self._defined.add(name)
 
     @abstractmethod
     def leaf(self, avro_type: AvroType) -> Converted | None:
-        """Convert a type as one piece, or return None to have its parts converted."""
+        """Convert a type as a whole, or return None to convert its parts instead."""
 
     def array(self, items: AvroType) -> Converted:
         """Convert a frozen list, set or map."""
@@ -115,16 +115,16 @@ class Conversion(ABC):
 
 
 class Lossless(Conversion):
-    """Changes nothing; defines every named type at its first use."""
+    """Changes nothing; each named type is defined at its first use."""
 
     def leaf(self, avro_type: AvroType) -> Converted | None:
-        """Return None: the parts are converted."""
+        """Return None, so that the parts are converted."""
         del avro_type
         return None
 
 
 class CepTypes(Conversion):
-    """The types of the table in CEP-44. They lose values; see the page on Kafka."""
+    """The types of the table in CEP-44. They lose information; see the page on Kafka."""
 
     def leaf(self, avro_type: AvroType) -> Converted | None:
         """Narrow numbers as the table says."""
@@ -142,7 +142,7 @@ class CepTypes(Conversion):
         return None
 
     def complex(self, avro_type: AvroType) -> Converted:
-        """Convert the keys and values of its cells; the other fields stay."""
+        """Convert the keys and values of its cells; the other fields are unchanged."""
         if field_of(avro_type, "fields") is not None:
             written = self._fields(_part(avro_type, "fields"))
             return self._outer(avro_type, {"fields": written})
@@ -175,7 +175,7 @@ class DebeziumTypes(Conversion):
     """Debezium's types, in its lossless modes: numbers as strings."""
 
     def leaf(self, avro_type: AvroType) -> Converted | None:
-        """Name times as Debezium does, and write long numbers as strings."""
+        """Use Debezium's names of times, and write large numbers as strings."""
         if not isinstance(avro_type, Mapping):
             return None
         semantic = _SEMANTIC.get(avro_type.get("cqlType") or avro_type.get("logicalType") or "")
@@ -208,7 +208,7 @@ class DebeziumTypes(Conversion):
         return made, Piece(octets.ARRAY, Piece(octets.RECORD, key[1], value[1]))
 
     def complex(self, avro_type: AvroType) -> Converted:
-        """Convert the cells that were written to a plain collection or UDT."""
+        """Convert the written cells to a plain collection or UDT."""
         parts = (Piece(octets.LONG), Piece(octets.OPTION, Piece(octets.LONG)))
         if field_of(avro_type, "fields") is not None:
             record, fields = self._fields(_part(avro_type, "fields"), avro_type["name"])
@@ -244,7 +244,7 @@ class DebeziumTypes(Conversion):
         return made, Piece(octets.RECORD, *pieces)
 
     def _mapping(self, key: Converted, value: Converted, name: str) -> AvroType:
-        """Return the schema of a map, whose bytes are those of an array of entries."""
+        """Return the schema of a map; its bytes are the same as those of an array of entries."""
         if key[0] == "string":
             return {"type": "map", "values": value[0]}
         fields = [{"name": "key", "type": key[0]}, {"name": "value", "type": value[0]}]
@@ -278,7 +278,7 @@ def converting(avro_type: AvroType, becomes: int, call: Call | None) -> Piece:
 
 
 def piece_of(schema: AvroType) -> Piece:
-    """Return the piece of a whole schema, which changes nothing."""
+    """Return the piece of a whole schema without conversions."""
     return Lossless(definitions(schema)).of(schema)[1]
 
 
@@ -289,7 +289,7 @@ def _labels(names: Sequence[str]) -> Sequence[bytes]:
 
 
 def whole_text(number: int) -> str:
-    """Return a number's digits, of which Python itself writes no more than 4,300."""
+    """Return a number's digits; Python's `str` writes at most 4,300."""
     return str(number) if -_LONG_MAX <= number <= _LONG_MAX else str(Decimal(number))
 
 
@@ -323,7 +323,7 @@ def whole_decimal(unscaled: int, scale: int) -> int:
 
 
 def duration_text(months: int, days: int, nanoseconds: int) -> str:
-    """Return a duration as CQL writes it."""
+    """Return a duration in CQL's notation."""
     parts = ((months, "mo"), (days, "d"), (nanoseconds, "ns"))
     text = "".join(f"{abs(amount)}{unit}" for amount, unit in parts if amount)
     return ("-" if any(amount < 0 for amount, _ in parts) else "") + (text or "0ns")

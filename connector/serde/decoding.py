@@ -1,4 +1,4 @@
-"""Decodes stored messages to documents, by the schema that their header names."""
+"""Decodes stored messages to documents, with the schema that their header names."""
 
 import io
 import json
@@ -24,7 +24,7 @@ class UndecodableError(BadRecordError):
 
 
 class Decoder:
-    """Decodes the values of messages; has the schemas, as parsed Avro schemas by id."""
+    """Decodes the values of messages with parsed Avro schemas, by id."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Decoder:
         prefix_bytes: int = 0,
         claims: ClaimStore | None = None,
     ) -> None:
-        """*codec* is `avro` or `json`, the format of values after a prefix of some bytes.
+        """*codec* is the values' format, `avro` or `json`, after a prefix of some bytes.
 
         *claims* is the claim store, if it is read.
         """
@@ -47,7 +47,7 @@ class Decoder:
 
     @classmethod
     def of(cls, sink: Sink, schemas: Mapping[bytes, Document], folder: Path) -> Self:
-        """Return the decoder of what *sink* writes; its relative paths are relative to *folder*."""
+        """Return a decoder for the output of *sink*; its paths are relative to *folder*."""
         options = sink.config if hasattr(sink, "config") else None
         claims = read_claim_store_of(options, folder) if isinstance(options, SinkOptions) else None
         _, prefix_bytes = prefixes_of(sink)
@@ -55,11 +55,11 @@ class Decoder:
         return cls(schemas, codec=codec, prefix_bytes=prefix_bytes, claims=claims)
 
     def value(self, stored: Stored) -> Document | None:
-        """Return a message's value; None for a tombstone.
+        """Return a message's value, or None for a tombstone.
 
         Raises:
             SchemaUnknownError: its schema is not among those given.
-            UndecodableError: it does not fit its schema, or a claim store has it that is not read.
+            UndecodableError: it does not fit its schema, or its claim store is not read.
 
         """
         if stored.value is None:
@@ -77,10 +77,10 @@ class Decoder:
             ) from error
 
     def content(self, stored: Stored, value: bytes, headers: Mapping[str, bytes]) -> bytes:
-        """Return the value of a message without prefix, also if it is in a claim store.
+        """Return a message's value without prefix, even if it is in a claim store.
 
         Raises:
-            UndecodableError: a claim store has it that is not read.
+            UndecodableError: its claim store is not read.
 
         """
         if CLAIM_HEADER not in headers:
@@ -92,12 +92,12 @@ class Decoder:
             raise UndecodableError(str(error), place=place) from error
 
     def whole(self, value: bytes, headers: Mapping[str, bytes], place: str) -> bytes:
-        """Return the value of the message at *place*, with its prefix, also from a claim store.
+        """Return a message's value with its prefix, even from a claim store.
 
         Raises:
-            UndecodableError: no claim store was named to read it from.
-            ClaimLostError: the claim store does not have it; another RetriableError: as a plugin's
-                store raises.
+            UndecodableError: the claim store was not named.
+            ClaimLostError: the claim store does not have it; or another RetriableError from a
+                plugin's store.
             MissingRequirementError: the claim store of a plugin cannot be read.
 
         """
@@ -113,7 +113,7 @@ class Decoder:
             if schema_id not in self._given:
                 hint = "give the job that wrote the message, with its state"
                 raise SchemaUnknownError(f"no schema has the id {schema_id.hex()!r}", hint=hint)
-            # All versions of a table use the same names, so each schema has its own namespace.
+            # All versions of a table have the same names, so each schema has its own namespace.
             parsed = fastavro.parse_schema(dict(self._given[schema_id]), named_schemas={})
             self._parsed[schema_id] = parsed
         content = io.BytesIO(value)

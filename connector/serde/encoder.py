@@ -1,4 +1,4 @@
-"""Encodes a batch in the sink's form; by the batch itself, if that gives the same bytes."""
+"""Encodes a batch in the sink's form; uses the batch's own bytes if they are the same."""
 
 import contextlib
 from collections import Counter
@@ -45,7 +45,7 @@ _JSON: Final = msgspec.json.Encoder()
 class Encoder:
     """Encodes batches for one sink. For the data thread."""
 
-    def __init__(  # noqa: PLR0913 (each is about something else)
+    def __init__(  # noqa: PLR0913 (each has its own subject)
         self,
         wanted: Encoding,
         origin: Origin = NO_ORIGIN,
@@ -57,12 +57,12 @@ class Encoder:
         claims: ClaimStore | None = None,
         joined: bool = False,
     ) -> None:
-        """Load the codecs that *wanted* names; *origin* is that of the source of the batches.
+        """Load the codecs for *wanted*; *origin* is that of the source of the batches.
 
         *framing* publishes schemas, *chain* transforms records, and *topic_of* returns the topic of
-        a table's records, which transforms may change. *options* say how large values are handled,
-        and *claims* may store them. With *joined*, keys and values may be `columns.Pieces`, for
-        columns in Arrow.
+        a table's records, which transforms may change. *options* control how large values are
+        handled, and *claims* may store them. With *joined*, keys and values may be
+        `columns.Pieces`, for columns in Arrow.
 
         Raises:
             ConfigError: the codec, envelope or key is unknown.
@@ -81,7 +81,7 @@ class Encoder:
         self._json: JsonCodec | None = None  # Set if a whole batch can be written at once.
         if isinstance(values, JsonCodec) and isinstance(keys, JsonCodec | AvroCodec):
             self._json = values
-        # Encodings of a batch that need no shaping: used as they are, or written as JSON.
+        # The encoding of a batch that needs no shaping: used unchanged, or written as JSON.
         whole = self._shaper.encoding if not chain else ""
         self._own = whole if keys is values and whole.partition(".")[0] == wanted.codec else ""
         self._by_codec = self._own == wanted.codec
@@ -93,17 +93,17 @@ class Encoder:
             self._large = LargeValues(options, wanted.value_bytes_max, claims, self._encode_one)
 
     def announce(self, schemas: Sequence[RecordSchema]) -> None:
-        """Publish the schemas of coming records, if there is a schema store."""
+        """Publish the schemas of future records, if there is a schema store."""
         if self._framing is None:
             return
         made = []
         for schema in schemas:
-            with contextlib.suppress(BadRecordError):  # Then its records are dead-lettered.
+            with contextlib.suppress(BadRecordError):  # Its records are dead-lettered.
                 made.append(self.schema(schema))
         self._framing.announce(made)
 
     def schema(self, schema: RecordSchema) -> RecordSchema:
-        """Return *schema* as its records are encoded. Raises as `Chain.schema`."""
+        """Return *schema* in the form of its encoded records. Raises as `Chain.schema`."""
         shaped = self._shaper.schema(schema)
         if not self._chain:
             return shaped
@@ -118,8 +118,8 @@ class Encoder:
         """Encode *batch*, which was read under the fencing *token*.
 
         Raises:
-            SchemaUnpublishedError, SchemaIncompatibleError, NoGuidError: as `Framing.apply` says.
-            ChecksumError: what was encoded is not what the batch should have.
+            SchemaUnpublishedError, SchemaIncompatibleError, NoGuidError: as for `Framing.apply`.
+            ChecksumError: the encoded records are not those of the batch.
 
         """
         encoded = self._encoded(batch)
@@ -135,7 +135,7 @@ class Encoder:
         return self._with(notices, encoded) if notices else encoded
 
     def _with(self, notices: Sequence[Notice], encoded: EncodedRecords) -> EncodedRecords:
-        """Append control records; they are JSON in every format, and a header marks them."""
+        """Append control records, which are JSON in every format, with a header."""
         topics = encoded.topics
         if topics is not None:
             topics = [*topics, *[self._topic_of(CONTROL_TABLE)] * len(notices)]
@@ -160,7 +160,7 @@ class Encoder:
         return made.keys, made.values
 
     def _encoded(self, batch: Batch) -> EncodedRecords:
-        """Encode by the fastest way there is; all give the same bytes."""
+        """Encode in the fastest available way; all give the same bytes."""
         if self._own in batch.encodings:
             made = batch.joined(self._own) if self._joined else batch.encode(self._own)
             return self._accepted(self._completed(made))
@@ -169,7 +169,7 @@ class Encoder:
         if self._json is not None and self._whole in batch.encodings:
             given = self._accepted(self._completed(batch.encode(self._whole)))
             if self._shaper.knows(batch, given):
-                with contextlib.suppress(BadRecordError):  # It alone is dead-lettered below.
+                with contextlib.suppress(BadRecordError):  # Only it is dead-lettered below.
                     return self._json.written(given, self._shaper.schemas, keys=self._json_keys)
         if _AVRO in batch.encodings:
             given = self._completed(batch.encode(_AVRO))
@@ -179,7 +179,7 @@ class Encoder:
         for shaped, records in groupby(batch.records(), lambda r: self._shaper.shapes(r.schema)):
             run = RecordBatch(batch.split, NumberPosition(0), batch.size_bytes, list(records))
             parts.append(self._shaped(self._avro.encode(run)) if shaped else self._documents(run))
-        # Known only after the records were read.
+        # Known only after reading the records.
         return joined(parts, batch.quarantined(), batch.omitted())
 
     def _completed(self, given: EncodedRecords) -> EncodedRecords:
@@ -196,7 +196,7 @@ class Encoder:
         return encoded if self._framing is None else self._framing.accepted(encoded)
 
     def _shaped(self, given: EncodedRecords) -> EncodedRecords:
-        """Shape and transform changes; a failed one is dead-lettered, the others continue (I8)."""
+        """Shape and transform changes; only failed ones are dead-lettered (I8)."""
         given = self._accepted(given)
         edits = self._edits(given)
         if (self._codec is self._avro or self._json is not None) and edits is not None:
@@ -216,7 +216,7 @@ class Encoder:
         return msgspec.structs.replace(made, omitted=made.omitted + given.omitted)
 
     def _edits(self, given: EncodedRecords) -> Mapping[bytes, SchemaEdits] | None:
-        """Return what the transforms do to all records of each schema; None: it depends on them."""
+        """Return the transforms' edits by schema, or None if they depend on records."""
         made: dict[bytes, SchemaEdits] = {}
         if self._chain:
             ids = [headers[0][1] for headers in given.headers]
@@ -229,7 +229,7 @@ class Encoder:
         return made
 
     def _edited(self, given: EncodedRecords, edits: Mapping[bytes, SchemaEdits]) -> EncodedRecords:
-        """Transform records, which have just been shaped, in Avro."""
+        """Transform records in Avro that were just shaped."""
         timestamps: Sequence[int] = self._shaper.timestamps
         filtered: Mapping[str, int] = {}
         omitted = given.omitted
@@ -274,7 +274,7 @@ class Encoder:
             done = self._chain.apply(records)
             made, filtered = done.records, done.filtered
             lost += done.quarantined
-            # What a transform drops it may drop; what it adds has the checksum of its original.
+            # A transform may drop records; an added one has the checksum of its original.
             omitted = sum(record.checksum for record in records)
             omitted -= sum(record.checksum for record in made)
             omitted -= sum(each.checksum for each in done.quarantined)
@@ -290,7 +290,7 @@ class Encoder:
 def joined(
     parts: Sequence[EncodedRecords], lost: Sequence[Quarantined], omitted: int
 ) -> EncodedRecords:
-    """Return the parts of one batch as one, without facts."""
+    """Return the parts of one batch joined, without facts."""
     omitted += sum(part.omitted for part in parts)
     if len(parts) == 1:
         quarantined = [*lost, *parts[0].quarantined]

@@ -35,7 +35,7 @@ from headrace.plugins import (
 TYPES: Final = ("lossless", "cep44")
 _JSON: Final = msgspec.json.Encoder()
 _ROLES: Final = ("partitionKey", "clustering", "static")
-# The fields of a change that are facts, and their numbers in `reshape`.
+# The fields of a change that contain facts, and their numbers in `reshape`.
 FACTS: Final = {
     "timestampMicros": octets.TIMESTAMP,
     "operationType": octets.OPERATION,
@@ -52,15 +52,15 @@ _ALWAYS: Final = ("payload", "sourceKeyspace", "sourceTable", *FACTS)
 
 
 def is_change(schema: RecordSchema) -> bool:
-    """Say whether records of *schema* are changes in the envelope `cep44`."""
+    """Return whether records of *schema* are changes in the envelope `cep44`."""
     return all(field_of(schema.value, name) for name in _ALWAYS)
 
 
 class Columns:
-    """The payload of one schema: its columns, by their names in Avro."""
+    """The payload of one schema: its columns, by Avro name."""
 
     def __init__(self, schema: RecordSchema) -> None:
-        """Take the columns from the payload of the envelope `cep44`."""
+        """Read the columns from the payload of the envelope `cep44`."""
         payload = field_of(schema.value, "payload")
         assert payload is not None  # noqa: S101 (only changes have envelopes)
         self.payload: AvroType = payload["type"]
@@ -72,7 +72,7 @@ class Columns:
         self.places = images_in(schema)
 
     def converted(self, conversion: Conversion) -> tuple[list[Document], list[Piece]]:
-        """Return the columns' fields after *conversion*, and the pieces that convert values."""
+        """Return the columns' fields after *conversion*, and the pieces for the values."""
         made = [(field, *conversion.of(field["type"])) for field in self.fields]
         return [{**field, "type": kind} for field, kind, _ in made], [piece for _, _, piece in made]
 
@@ -82,7 +82,7 @@ class Columns:
         return {name: kind for name, kind, _ in made}, [piece for _, _, piece in made]
 
     def unused(self, name: str) -> str:
-        """Return *name*, or a similar name that no column has."""
+        """Return *name*, or a similar name that is not a column's."""
         while name in self.names:
             name += "_"
         return name
@@ -95,7 +95,7 @@ class Envelope:
 
     def __init__(self, schema: RecordSchema, types: str, origin: Origin) -> None:
         """Prepare for changes of *schema*, which also have the fields of *origin*."""
-        del origin  # Its fields keep their places.
+        del origin  # Its fields stay in place.
         columns = Columns(schema)
         conversion = _KINDS[types](columns.known)
         fields, self.pieces = columns.converted(conversion)
@@ -116,7 +116,7 @@ class Envelope:
                 ],
             }
 
-    def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as a Shape has them.
+    def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as for a Shape.
         """Return this envelope's part of a plan for `reshape`.
 
         *operations* are in the order of the enum of the source's schema.
@@ -126,9 +126,9 @@ class Envelope:
 
 
 class Flat(Envelope):
-    """One field per column; the fields with other facts of the change start with `__`.
+    """One field per column; fields with other facts of the change start with `__`.
 
-    A column that was not written and one that was set to null are both null: `__written` has the
+    A column that was not written and one that was set to null are both null: `__written` lists the
     written ones.
     """
 
@@ -178,23 +178,23 @@ class Flat(Envelope):
             **{role: columns.payload[role] for role in _ROLES if role in columns.payload},
         }
 
-    def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as a Shape has them.
+    def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as for a Shape.
         """Return the fields that follow the columns."""
         return super().plan(operations) | {"runs": self._runs}
 
 
 class Debezium(Envelope):
-    """The envelope of Debezium's Cassandra connector: op, source, after with a struct per column.
+    """Debezium's Cassandra envelope: op, source, and after with a struct per column.
 
-    With images there is `before`, too, and both are the whole row.
+    With images there is also `before`, and both are the whole row.
 
-    Times of processing are the write times, so that a message that is sent twice is the same.
+    Times of processing are the write times, so that repeated messages are equal.
     """
 
     number = octets.DEBEZIUM
 
     def __init__(self, schema: RecordSchema, types: str, origin: Origin) -> None:
-        """Prepare for changes of *schema*; its types are Debezium's for each value of *types*."""
+        """Prepare for changes of *schema*; the types are Debezium's for all *types*."""
         del types
         self._database = origin.debezium
         named = SourceField(name="name", of=self._database.name, as_text=True)
@@ -203,7 +203,7 @@ class Debezium(Envelope):
         kinds = [kind for _, _, kind in taken[1:]]
         self._columns = columns = Columns(schema)
         made, self.pieces = columns.converted(DebeziumTypes(columns.known))
-        self.images = []  # It has them in forms of its own.
+        self.images = []  # Images have their own forms here.
         self._range = _RangeTexts(schema, columns)
         after = [_cell_field(field) for field in made]
         bound = _record("RangeBound", {"method": "string", "values": _list_of(_BOUND_VALUE)})
@@ -227,14 +227,14 @@ class Debezium(Envelope):
             "fields": fields,
         }
 
-    def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as a Shape has them.
+    def plan(self, operations: Sequence[Operation]) -> dict[str, Any]:  # Any: as for a Shape.
         """Return the columns that are always written, and the constants of all messages."""
         names = self._columns.names
         database = self._database
         return super().plan(operations) | {
             "names": names,
             "key_columns": [names.index(name) for name in self._columns.key],
-            # The last of the second: that `sequence` is not null.
+            # The last byte of the second marks `sequence` as not null.
             "constants": [
                 _strings(__version__, database.connector),
                 _strings("true" if database.snapshot else "false", database.db)
@@ -252,14 +252,14 @@ class Debezium(Envelope):
         }
 
     def _is_wide(self, operation: Operation) -> bool:
-        """Say whether an operation is on many rows."""
+        """Return whether an operation affects many rows."""
         is_partition = operation is Operation.DELETE_PARTITION
         is_clustered = bool(self._columns.payload.get("clustering"))
         return operation is Operation.DELETE_RANGE or (is_partition and is_clustered)
 
 
 def _taken(schema: RecordSchema, field: SourceField) -> tuple[int, bool, str]:
-    """Return the field of a change for a field of `source`, whether as digits, and its type."""
+    """Return the change's field for a `source` field, whether as digits, and its type."""
     if not field.of:
         return -1, False, "string"
     for place, given in enumerate(schema.value["fields"]):
@@ -273,7 +273,7 @@ def _taken(schema: RecordSchema, field: SourceField) -> tuple[int, bool, str]:
 
 
 class _RangeTexts:
-    """The bounds of deleted ranges, as strings; seldom needed."""
+    """The bounds of deleted ranges, as strings; rarely needed."""
 
     def __init__(self, schema: RecordSchema, columns: Columns) -> None:
         field = field_of(schema.value, "range")
@@ -342,7 +342,7 @@ def _list_of(items: AvroType) -> Document:
 
 
 def _cell_field(field: Document) -> Document:
-    """Return the field of a column in `after`: null where it was not written."""
+    """Return the field of a column in `after`, which is null if it was not written."""
     fields = [
         {"name": "value", "type": field["type"], "default": None},
         optional("deletion_ts", "long"),

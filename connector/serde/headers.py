@@ -1,7 +1,7 @@
-"""Headers of messages: constant headers, built once per schema and lease, and those of a record.
+"""Headers of messages: constant ones, made once per schema and lease, and record headers.
 
-A constant list costs nothing per record. Each other header costs about as much as encoding a
-record, so a sink asks for them by name. `reshape` makes those of changes.
+A constant list costs nothing per record. Every other header costs about as much as encoding a
+record, so a sink requests these by name. `reshape` makes the headers of changes.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from headrace.plugins.records.codecs import (
     record_headers,
 )
 
-# Headers that messages get after the transforms of their records, so that no transform sees them.
+# Headers that messages receive after the transforms, so transforms do not see them.
 LATE_HEADERS: Final = frozenset(
     {
         *CONSTANT_HEADERS,
@@ -38,10 +38,10 @@ _SAMPLED: Final = "01"
 
 
 class ConstantHeaders:
-    """Replaces the schema id's header by the wanted constant headers; for one thread."""
+    """Replaces the header with the schema id by the wanted constant headers; for one thread."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
-        """Add those of *wanted* that are constant, in this order."""
+        """Add the constant headers of *wanted*, in this order."""
         self._wanted = [name for name in CONSTANT_HEADERS if name in wanted]
         self._token = -1
         self._made: dict[tuple[str, bytes], Headers] = {}
@@ -84,10 +84,10 @@ class ConstantHeaders:
 
 
 class RecordHeaders:
-    """Makes the wanted headers that differ from record to record."""
+    """Makes the wanted headers that differ between records."""
 
     def __init__(self, wanted: Sequence[str], origin: Origin) -> None:
-        """Make those of *wanted* that are facts of one record; the source has *origin*."""
+        """Make the headers of *wanted* that are facts of a record; the source has *origin*."""
         self._makers = [
             (name, _MAKERS.get(name) or _stated(name))
             for name in record_headers(origin)
@@ -95,7 +95,7 @@ class RecordHeaders:
         ]
 
     def __bool__(self) -> bool:
-        """Say whether any header is wanted."""
+        """Return whether any header is wanted."""
         return bool(self._makers)
 
     def of(self, record: Record) -> Headers:
@@ -115,7 +115,7 @@ def _stated(name: str) -> "_Maker":
 
 
 def _traceparent(record: Record) -> bytes | None:
-    """Return W3C's header: the mutation is the trace, the change a span of it."""
+    """Return W3C's header: the mutation is the trace, the change is a span."""
     mutation = record.value.get("mutation")
     if not isinstance(mutation, bytes):
         return None

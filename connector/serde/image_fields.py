@@ -1,8 +1,8 @@
-"""Images of rows in changes: the last fields of the envelope `cep44`, where a source has them.
+"""Images of rows in changes: the last fields of the envelope `cep44`, for some sources.
 
-An image is null where there was no row. Otherwise its `payload` is what an INSERT of the whole row
-would write; `knownFields` names the columns of which something is known, null for a column that is
-deleted or was never written; and `expires` says when each of these expires, in seconds.
+An image is null if there was no row. Otherwise its `payload` is the same as for an INSERT of the
+whole row; `knownFields` names the columns about which something is known, null for a column that is
+deleted or was never written; and `expires` is the expiry of each of these, in seconds.
 """
 
 from collections.abc import Sequence
@@ -26,6 +26,6 @@ def image_type(payload: AvroType) -> Document:
 
 
 def images_in(schema: RecordSchema) -> Sequence[tuple[str, int]]:
-    """Return the images that changes of *schema* have, each with the place of its field."""
+    """Return the images in changes of *schema*, each with the place of its field."""
     fields = schema.value["fields"]
     return [(f["name"], place) for place, f in enumerate(fields) if f["name"] in (PRE, POST)]

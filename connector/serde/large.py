@@ -1,6 +1,6 @@
-"""Values that are too large for a message: truncates them, or stores them and sends a claim.
+"""Handles values that are too large for a message: truncates or stores them.
 
-Consumers find here how to resolve claims and join chunks.
+Consumers find functions here to read stored values and join chunks.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ _CUT_TYPES: Final = (["null", "string"], ["null", "bytes"])
 _NAME_BYTES: Final = 32
 _DIGITS_MAX: Final = 9
 _HOUR_S: Final = 3_600
-_HEADERS_MAX: Final = 1_000  # Different ones that are kept.
+_HEADERS_MAX: Final = 1_000  # The number of different headers to cache.
 Pair = tuple[bytes | None, bytes]
 """A message's key and value."""
 
@@ -68,7 +68,7 @@ class ClaimLostError(RetriableError):
 
 
 class BrokenChunkError(BadRecordError):
-    """A message is a chunk of a value, but its headers do not say which chunk."""
+    """A message is a chunk of a value, but its headers do not identify the chunk."""
 
     code = "broken_chunk"
 
@@ -88,7 +88,7 @@ class DirectoryConfig:
 
 
 class DirectoryClaimStore(ClaimStore):
-    """Keeps each value as a file, by the first digits of its name."""
+    """Stores each value as a file, in a folder by the first digits of its name."""
 
     config_class = DirectoryConfig
     config: DirectoryConfig
@@ -99,7 +99,7 @@ class DirectoryClaimStore(ClaimStore):
         self._swept_s: float | None = None
 
     def put(self, name: str, content: bytes) -> str:
-        """Write the file durably, whole or not at all; return its path within the folder."""
+        """Write the file durably and atomically; return its path within the folder."""
         place = f"{name[:2]}/{name}"
         path = Path(self.config.path) / place
         try:
@@ -121,9 +121,9 @@ class DirectoryClaimStore(ClaimStore):
             raise ClaimLostError(str(error), place=str(path)) from error
 
     def _sweep(self) -> None:
-        """Delete old values; a value that cannot be deleted is tried again an hour later."""
+        """Delete old values; one that cannot be deleted is tried again after an hour."""
         hours = self.config.retention_hours
-        now_s = time.time()  # The clock of the files' times.
+        now_s = time.time()  # The clock used for file times.
         if hours is None or (self._swept_s is not None and now_s - self._swept_s < _HOUR_S):
             return
         self._swept_s = now_s
@@ -159,7 +159,7 @@ class LargeValues:
 
         """
         values = encoded.values
-        if bytes_of(values)[1] <= self._bytes_max:  # Nearly every batch.
+        if bytes_of(values)[1] <= self._bytes_max:  # True for nearly every batch.
             return encoded
         made: list[bytes] = list(values)
         headers: list[Headers] = list(encoded.headers)
@@ -194,10 +194,10 @@ class LargeValues:
     def _truncated(
         self, sought: Collection[Pair], tables: Collection[str], batch: Batch
     ) -> Mapping[Pair, bytes]:
-        """Return truncated values of the messages *sought*, of *tables*, where they fit then.
+        """Return truncated values of the messages *sought*, of *tables*, if they then fit.
 
-        A message is found by encoding its record again: transforms drop records and add others, so
-        indexes do not match. The largest records are tried first; mostly they are the ones sought.
+        A message is found by encoding its record again: transforms drop and add records, so indexes
+        do not match. The largest records are tried first, because most messages sought are theirs.
         """
         records = [record for record in batch.records() if record.schema.table in tables]
         records.sort(key=lambda record: sum(self._cuttable(record).values()), reverse=True)
@@ -214,7 +214,7 @@ class LargeValues:
         return shorter
 
     def _fitted(self, record: Record, number: int, count: int, whole: bytes) -> bytes:
-        """Truncate the longest strings and bytes of *record* until it fits; else return *whole*.
+        """Truncate the longest strings and bytes of *record* until it fits, or return *whole*.
 
         The value has index *number* among the *count* values of the record.
         """
@@ -248,8 +248,8 @@ class LargeValues:
 def _strings_and_blobs(schema: RecordSchema) -> Sequence[str]:
     """Return the columns of a change that may be truncated.
 
-    Columns of the primary key may not, since they would name another row. Numbers and UUIDs may
-    not, since they would have other values.
+    Columns of the primary key must not be truncated, because they would name another row. Numbers
+    and UUIDs must not, because they would have other values.
     """
     if field_of(schema.value, "truncatedFields") is None:
         return ()
@@ -259,7 +259,7 @@ def _strings_and_blobs(schema: RecordSchema) -> Sequence[str]:
 
 
 def _cut(value: Document, name: str, by: int) -> Document:
-    """Return a change whose column *name* is truncated, to save *by* bytes, and listed as such.
+    """Return a change with column *name* truncated by about *by* bytes and listed.
 
     Blobs lose fewer bytes, because JSON needs four bytes for three of them. A string is cut between
     characters. A column that is shorter than *by* becomes empty.
@@ -288,7 +288,7 @@ def _size(column: object) -> int:
 
 
 def resolved(value: bytes, headers: Mapping[str, bytes], folder: Path) -> bytes:
-    """Return a message's value, from the claim store's *folder* if the message only names it.
+    """Return a message's value, if necessary from the claim store's *folder*.
 
     Raises as `claimed`.
     """
@@ -298,7 +298,7 @@ def resolved(value: bytes, headers: Mapping[str, bytes], folder: Path) -> bytes:
 
 
 def claimed(value: bytes, store: ClaimStore) -> bytes:
-    """Return the value that a message claims, which has the header of a claim, from its *store*.
+    """Return the value that a message with the header of a claim has in its *store*.
 
     Raises:
         ClaimLostError: the store does not have the value, or has another one.
@@ -321,12 +321,12 @@ def claimed(value: bytes, store: ClaimStore) -> bytes:
 class Reassembler:
     """Joins the chunks of values, message by message; one for each topic partition.
 
-    It keeps incomplete values, up to a bound. Beyond that it drops the value that has waited
-    longest for a chunk: a producer that died while sending sends the whole value again.
+    It keeps incomplete values up to a limit. Beyond it, the value that has waited longest for a
+    chunk is dropped: a producer that died while sending sends the whole value again.
     """
 
     def __init__(self, *, bytes_max: int = 256 * 1024 * 1024) -> None:
-        """*bytes_max* bounds the incomplete values."""
+        """*bytes_max* limits the incomplete values."""
         self._bytes_max = bytes_max
         self._bytes = 0
         self._parts: OrderedDict[tuple[bytes, int], dict[int, bytes]] = OrderedDict()
@@ -337,7 +337,7 @@ class Reassembler:
         return frozenset(chunk_id for chunk_id, _ in self._parts)
 
     def add(self, value: bytes, headers: Mapping[str, bytes]) -> bytes | None:
-        """Return a whole value: of a plain message, or of chunks when the last one arrives.
+        """Return a whole value: of a plain message, or of chunks after the last one.
 
         Raises:
             BrokenChunkError: the headers of a chunk are incomplete.
@@ -357,7 +357,7 @@ class Reassembler:
             if chunk_id_of(whole) == chunk_id:
                 self._forget(name)
                 return whole
-            # As many chunks, but of other sizes: they replace those of the first attempt.
+            # The same number of chunks in other sizes: they replace the first attempt.
         while self._bytes > self._bytes_max and len(self._parts) > 1:
             self._forget(next(iter(self._parts)))
         return None
@@ -369,7 +369,8 @@ class Reassembler:
 def whole_messages(came: Iterable[Sequence[Stored]]) -> Iterator[Sequence[Stored]]:
     """Yield the messages of a topic partition, with the chunks of each value joined.
 
-    The joined message takes the place of the last chunk. A chunk with incomplete headers stays.
+    The joined message is at the place of the last chunk. A chunk with incomplete headers is
+    unchanged.
     """
     joiner = Reassembler()
     for messages in came:

@@ -1,7 +1,7 @@
 """Shapes a record for sending: its envelope, its key, its headers, its tombstone.
 
 A plan is made once per schema. `reshape` shapes changes, which have the envelope `cep44`, in Avro.
-Any other record has no envelope, and is its own document in JSON.
+Any other record is sent without an envelope, as its own document in JSON.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ from headrace.plugins.records.codecs import record_headers
 
 KEYS: Final = ("partition", "primary")
 _STAGE: Final = "VALUE_CONVERTER"
-# Headers that are not simply a field of the change, and their numbers in `reshape`.
+# Headers other than plain fields of the change, and their numbers in `reshape`.
 _HEADERS: Final = {
     "mutation": octets.MUTATION,
     "op": octets.OPERATION,
@@ -53,7 +53,7 @@ class DocumentRecord(Record):
     __slots__ = ("_given", "_original", "tombstone", "topic")
 
     def __init__(self, original: Record) -> None:
-        """Copy all from *original*."""
+        """Copy everything from *original*."""
         super().__init__(
             key=original.key,
             value=original.value,
@@ -96,10 +96,10 @@ class _Plan(msgspec.Struct):
 
 
 class Shaper:
-    """Shapes records as *wanted* says; for one thread."""
+    """Shapes records according to *wanted*; for one thread."""
 
     def __init__(self, wanted: Encoding, origin: Origin = NO_ORIGIN) -> None:
-        """Make no plan yet; *origin* is that of the source of the records.
+        """Start without plans; *origin* is that of the source of the records.
 
         Raises:
             ConfigError: the envelope or the key is unknown.
@@ -127,7 +127,7 @@ class Shaper:
 
     @property
     def encoding(self) -> str:
-        """The encoding of a batch that needs no shaping, if a batch has it; "" if there is none.
+        """The encoding in which a batch needs no shaping, or "" if there is none.
 
         It is Avro, or without an envelope that of the codec; see `Batch.encode` for the names.
         """
@@ -139,26 +139,26 @@ class Shaper:
         return (envelope or wanted.codec) + (".primary" if wanted.key == KEYS[1] else "")
 
     def schema(self, schema: RecordSchema) -> RecordSchema:
-        """Return *schema* as its records are encoded; its id stays."""
+        """Return *schema* in the form of its encoded records, with the same id."""
         return self._plan(schema).schema
 
     @property
     def schemas(self) -> Mapping[bytes, RecordSchema]:
-        """The schemas of all records so far, as the records are encoded, by id."""
+        """The schemas of all records so far, in their encoded form, by id."""
         return {schema_id: plan.schema for schema_id, plan in self._plans.items()}
 
     @property
     def timestamps(self) -> Sequence[int]:
-        """The write times of the records that were shaped last, in µs."""
+        """The write times of the most recently shaped records, in µs."""
         return self._reshaper.timestamps()
 
     def shapes(self, schema: RecordSchema) -> bool:
-        """Say whether records of *schema* are shaped in Avro."""
+        """Return whether records of *schema* are shaped in Avro."""
         self._plan(schema)
         return schema.schema_id in self._shapes
 
     def knows(self, batch: Batch, encoded: EncodedRecords) -> bool:
-        """Say whether all records in *encoded*, which *batch* encoded, can be shaped."""
+        """Return whether all records in *encoded*, which *batch* encoded, can be shaped."""
         ids = {schema_id for _, _, schema_id in runs(list(encoded.headers))}
         for schema in batch.schemas():
             self._plan(schema)
@@ -186,7 +186,7 @@ class Shaper:
         )
 
     def records(self, given: EncodedRecords) -> tuple[list[ShapedRecord], Sequence[Quarantined]]:
-        """Return changes as records in the wanted form, and those that are dead-lettered."""
+        """Return changes as records in the wanted form, and the dead-lettered ones."""
         done = self._done(given)
         made: list[ShapedRecord] = []
         sums = given.sums()
@@ -268,7 +268,7 @@ def _planned(schema: RecordSchema, wanted: Encoding, origin: Origin) -> tuple[_P
         clustering = columns.payload.get("clustering", ())
         key = _with_clustering(schema, columns, clustering)
     known = {**columns.known, **definitions(key)}
-    keeps = wanted.types == TYPES[0] or wanted.envelope == "debezium"  # As for its values.
+    keeps = wanted.types == TYPES[0] or wanted.envelope == "debezium"  # The same as for its values.
     made_key, key_piece = (Lossless if keeps else CepTypes)(known).of(key)
     count = len(schema.key["fields"])
     fields = schema.value["fields"]

@@ -1,4 +1,4 @@
-"""Avro: schemaless bytes of key and value; the schema's id travels in a header."""
+"""Avro: schemaless bytes of key and value; the schema's id is in a header."""
 
 import struct
 from io import BytesIO
@@ -9,11 +9,11 @@ import msgspec
 from headrace.connector.serde.codecs.records import ShapedRecord, UnfitRecordError
 from headrace.plugins import Codec, Document, Record, RecordSchema
 
-# fastavro is slow to import, and jobs whose source writes Avro itself need nothing of it.
+# Importing fastavro is slow, and jobs whose source writes Avro do not need it.
 if TYPE_CHECKING:
     from fastavro.types import Schema
 
-# The errors of fastavro, by type of field, for a value that does not fit.
+# The errors of fastavro for an unfit value, by type of field.
 _MISFITS: Final = (
     ArithmeticError,
     AttributeError,
@@ -33,10 +33,10 @@ class _Parsed(msgspec.Struct, frozen=True):
 
 
 class AvroCodec(Codec):
-    """Encodes with fastavro; tests compare every faster way with it."""
+    """Encodes with fastavro; tests compare all faster ways with it."""
 
     def __init__(self) -> None:
-        """Know no schema yet."""
+        """Start without schemas."""
         self._parsed: dict[bytes, list[_Parsed]] = {}
 
     def key(self, record: Record) -> bytes | None:

@@ -23,11 +23,11 @@ _NO_NUMBERS: Final = {math.inf: "Infinity", -math.inf: "-Infinity"}
 class JsonCodec(Codec):
     """Encodes `record.key_document()` and `record.document()`.
 
-    A record that is already in Avro is written directly from its bytes, with the same result.
+    A record already in Avro is written directly from its bytes, with the same result.
     """
 
     def __init__(self) -> None:
-        """Know no schema yet."""
+        """Start without schemas."""
         self._writer = JsonWriter()
         self._pieces: dict[int, tuple[Document, Piece]] = {}  # By the schema's identity.
 
@@ -49,7 +49,7 @@ class JsonCodec(Codec):
     def written(
         self, given: EncodedRecords, schemas: Mapping[bytes, RecordSchema], *, keys: bool
     ) -> EncodedRecords:
-        """Return records in Avro as JSON, all at once; with *keys*, their keys too.
+        """Convert Avro records to JSON, all at once; with *keys*, their keys too.
 
         *schemas* are the schemas of the records, by id.
         """
@@ -81,7 +81,7 @@ def _fitting(document: Document, record: Record) -> bytes:
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 (any part of a document)
-    """Return *value* with strings in place of NaN and infinities."""
+    """Return *value* with strings instead of NaN and infinities."""
     if isinstance(value, float):
         return value if math.isfinite(value) else _NO_NUMBERS.get(value, "NaN")
     if isinstance(value, Mapping):

@@ -4,11 +4,11 @@ from headrace.plugins import Codec, Record
 
 
 class NoneCodec(Codec):
-    """Encodes every record as an empty value without key: the writer reads `delivery.batch`."""
+    """Encodes every record as an empty value without a key: the writer reads `delivery.batch`."""
 
     def key(self, record: Record) -> None:
-        """Return nothing."""
+        """Return None."""
 
     def value(self, record: Record) -> bytes:  # noqa: ARG002 (no bytes)
-        """Return nothing."""
+        """Return an empty value."""
         return b""

@@ -30,7 +30,7 @@ def codec(name: str) -> Codec:
     """Return the codec *name*: `avro`, `json`, `none`, or a plugin's.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the codec does not exist.
 
     """
     made: Codec = load("codecs", name)()
@@ -38,14 +38,14 @@ def codec(name: str) -> Codec:
 
 
 class BytesLeftError(BadRecordError):
-    """Bytes have more than their schema describes: they were written with another one."""
+    """Bytes are longer than their schema describes: they were written with another one."""
 
     code = "bytes_left"
 
 
 def whole_reader_of(schema: Document) -> Callable[[bytes], Any]:  # Any: what the schema describes.
-    """Return what `reader_of` returns, which raises BytesLeftError where the value does not end."""
-    # Only here: see `reader_of`.
+    """Return the same as `reader_of`, but reading raises BytesLeftError for extra bytes."""
+    # Imported here: see `reader_of`.
     import fastavro  # noqa: PLC0415
 
     parsed: Any = fastavro.parse_schema(without_logic(schema), {})
@@ -62,7 +62,7 @@ def whole_reader_of(schema: Document) -> Callable[[bytes], Any]:  # Any: what th
 
 def reader_of(schema: Document) -> Callable[[bytes], Any]:  # Any: what the schema describes.
     """Return a reader of bytes of *schema*; it returns UUIDs as strings."""
-    # Only here: a job whose records the source encodes reads none.
+    # Imported here: jobs whose source encodes the records do not need it.
     import fastavro  # noqa: PLC0415
 
     parsed: Any = fastavro.parse_schema(without_logic(schema), {})
@@ -70,8 +70,8 @@ def reader_of(schema: Document) -> Callable[[bytes], Any]:  # Any: what the sche
 
 
 def writer_of(schema: Document) -> Callable[[Any], bytes]:  # Any: what the schema describes.
-    """Return what turns a value of *schema*, as `reader_of` returns it, into bytes."""
-    import fastavro  # noqa: PLC0415 (slow, and only readers of records need it)
+    """Return a writer for values of *schema*, as `reader_of` returns them."""
+    import fastavro  # noqa: PLC0415 (slow, and only needed for records)
 
     parsed: Any = fastavro.parse_schema(without_logic(schema), {})
 
@@ -124,7 +124,7 @@ class ShapedRecord(Record):
         original: tuple[bytes | None, bytes],
         checksum: int = 0,
     ) -> None:
-        """Decode nothing yet."""
+        """Keep everything without decoding."""
         self._shaped = shaped
         self._key: Document | None = None
         self._value: Document | None = None
@@ -171,11 +171,11 @@ class ShapedRecord(Record):
         return self._value_bytes if self.schema.value is self._shaped.schema.value else None
 
     def key_document(self) -> Document | None:
-        """Return the key as JSON has it."""
+        """Return the key in the form for JSON."""
         return self.key
 
     def document(self) -> Document:
-        """Return the value as JSON has it."""
+        """Return the value in the form for JSON."""
         return self.value
 
     def kept(self) -> tuple[bytes, Document]:
@@ -185,7 +185,7 @@ class ShapedRecord(Record):
 
 
 def origin_of(table: str, schema_id: bytes, key: bytes | None) -> Document:
-    """Return what is stored of a change that failed, besides its value in Avro."""
+    """Return what is stored for a failed change in addition to its value in Avro."""
     origin = {"table": table, "schema": schema_id.hex()}
     return origin if key is None else {**origin, "key": key.hex()}
 
@@ -196,7 +196,7 @@ class KeptBatch(Batch):
     encodings = frozenset({"avro"})
 
     def __init__(self, content: bytes, origin: Document, schema: RecordSchema) -> None:
-        """Take the stored *content* and *origin*, and the *schema* that *origin* names."""
+        """Use the stored *content* and *origin*, and the *schema* that *origin* names."""
         self.split = ""
         self.has_end = False
         self.size_bytes = len(content)
@@ -221,7 +221,7 @@ class KeptBatch(Batch):
         )
 
     def encode(self, encoding: str) -> EncodedRecords:
-        """Return the change as it is."""
+        """Return the change unchanged."""
         del encoding
         headers = ((SCHEMA_ID_HEADER, self._schema.schema_id),)
         return EncodedRecords([self._key], [self._value], [headers], [self._schema.table])

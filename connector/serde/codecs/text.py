@@ -1,4 +1,4 @@
-"""Plain text for readable keys: the columns' values with colons between them."""
+"""Plain text for readable keys: the columns' values, separated by colons."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ _NULL: Final = r"\N"
 
 
 class TextCodec(Codec):
-    r"""A single column is its value. In several columns, `\` escapes `\` and `:` in values.
+    r"""Writes the value of a single column; for several, `\` escapes `\` and `:` in values.
 
     Null is `\N`, bytes are `0x` and hex digits, booleans are `true` and `false`, and composite
     values are JSON. Different keys have different strings.
@@ -40,7 +40,7 @@ def _text(value: Any) -> str:  # noqa: ANN401 (a column's value)
     if isinstance(value, str):
         return value
     if isinstance(value, float):
-        return repr(value)  # Not as JSON, which cannot express NaN and infinities.
+        return repr(value)  # JSON cannot express NaN and infinities.
     if isinstance(value, bytes):
         return f"0x{value.hex()}"
     return _ENCODER.encode(value).decode()

@@ -18,19 +18,19 @@ from headrace.connector.serde.schemas.publishing import (
 from headrace.connector.stores import Publication
 from headrace.plugins import EncodedRecords, FatalError, Headers, Quarantined, RecordSchema
 
-_PREFIX: Final = struct.Struct(">bI")  # A zero byte, the number.
+_PREFIX: Final = struct.Struct(">bI")  # A zero byte, and the number.
 _GUID: Final = b"\x01"
 _STAGE: Final = "VALUE_CONVERTER"
 
 
 class NoGuidError(FatalError):
-    """`confluent-headers` needs a guid for each schema, and the schema store gives none."""
+    """`confluent-headers` needs a guid for each schema, but the schema store has none."""
 
     code = "schema_guid"
 
 
 class Framing:
-    """Publishes schemas, and frames messages as *form* says."""
+    """Publishes schemas, and frames messages in the *form* given."""
 
     def __init__(
         self,

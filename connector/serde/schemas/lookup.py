@@ -22,37 +22,37 @@ from headrace.plugins import (
 )
 from headrace.plugins.records.codecs import SCHEMA_ID_HEADER
 
-_PREFIX: Final = struct.Struct(">bI")  # A zero byte, the number: as `framing` writes them.
+_PREFIX: Final = struct.Struct(">bI")  # A zero byte, and the number: as in `framing`.
 _KEY: Final = "Key"  # The record of keys, in every envelope.
 _NAMESPACE: Final = "headrace."
 
 
 class SchemaUnknownError(BadRecordError):
-    """A message names no schema, or one that does not exist where it is looked for."""
+    """A message does not name its schema, or the schema was not found."""
 
     code = "schema_unknown"
 
 
 class MessageSchemas(Protocol):
-    """Where the schemas of messages are found. For one thread."""
+    """Finds the schemas of messages. For one thread."""
 
     def find(self, message: "Named") -> RecordSchema:
-        """Return the schemas of a message's key and value, as they are in it.
+        """Return the schemas of a message's key and value, in their encoded form.
 
         Raises:
-            SchemaUnknownError: the message names no schema, or an unknown one.
+            SchemaUnknownError: the message does not name its schema, or names an unknown one.
             RetriableError: the store does not answer.
 
         """
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""
 
 
 class Named(msgspec.Struct, frozen=True):
-    """A message, which names its schemas by its value, its key or its headers.
+    """A message, which names its schemas in its value, its key or its headers.
 
-    `offset` is -1 if it is not known.
+    `offset` is -1 if it is unknown.
     """
 
     topic: str
@@ -64,7 +64,7 @@ class Named(msgspec.Struct, frozen=True):
 
     @property
     def schema_id(self) -> bytes:
-        """The table's schema id. Raises SchemaUnknownError if no header says it."""
+        """The table's schema id. Raises SchemaUnknownError without a header."""
         found = self.headers.get(SCHEMA_ID_HEADER)
         if found is None:
             raise SchemaUnknownError(
@@ -76,22 +76,22 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class JobSchemas:
-    """The schemas that a job's store has. For the thread that created it."""
+    """The schemas in a job's store. For the thread that created it."""
 
     def __init__(self, path: str | Path, encoder: Encoder | None = None) -> None:
         """Open the store at *path*, which a worker created. Raises as `open_notes`.
 
-        *encoder* is that of the sink that wrote the messages: it says what envelope, types and
-        transforms make of a schema. Without one, messages are as the source has them.
+        *encoder* belongs to the sink that wrote the messages: it applies the envelope, types and
+        transforms to a schema. Without it, messages have the source's form.
         """
         self._path = path
         self._notes = open_notes(Path(path), create=False)
-        self._store = self._notes.store("")  # Schemas belong to no job.
+        self._store = self._notes.store("")  # Schemas are independent of jobs.
         self._encoder = encoder
         self._found: dict[bytes, RecordSchema] = {}
 
     def get(self, schema_id: bytes) -> RecordSchema:
-        """Return the schema with that id.
+        """Return the schema with this id.
 
         Raises:
             SchemaUnknownError: the store does not have it. A worker stores a schema before it sends
@@ -122,13 +122,13 @@ class JobSchemas:
 
 
 class StoreSchemas:
-    """The schemas that a sink publishes to a schema store; its messages are framed as it says."""
+    """The schemas that a sink publishes to a schema store, found by framing or schema id."""
 
     def __init__(self, store: SchemaStore, *, framing: str, place: str) -> None:
-        """*place* names the store in errors.
+        """*place* identifies the store in errors.
 
         Raises:
-            ConfigError: the store finds schemas by numbers only, and messages have none.
+            ConfigError: the store only finds schemas by number, and messages have none.
 
         """
         if store.numbered and framing == "none":
@@ -155,7 +155,7 @@ class StoreSchemas:
         return made
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""
         self._store.close()
 
     def _by_id(self, message: Named) -> RecordSchema:
@@ -186,7 +186,7 @@ class StoreSchemas:
         return _schema_of(message, message.headers.get(SCHEMA_ID_HEADER, b""), key, value)
 
     def _number(self, message: Named, part: str) -> Published | None:
-        """Return what a message calls the schema of its key or value."""
+        """Return the identifier of the key's or value's schema in a message."""
         if self._framing == "confluent-headers":
             guid = message.headers.get(f"__{part}_schema_id")
             return None if guid is None else Published(guid=guid[1:])
@@ -204,10 +204,10 @@ class StoreSchemas:
 
 
 def _fitting(found: Mapping[str, str], topic: str, schema_id: bytes, part: str) -> Document | None:
-    """Return the schema of a key or a value among those published for one table, by subject.
+    """Return the schema of a key or a value among those of one table, by subject.
 
     Jobs with other envelopes may publish the same table for their topics, so a subject with the
-    topic's name counts first.
+    topic's name has priority.
     """
     moved = f"-{schema_id.hex()[:SUFFIX_DIGITS]}"
     others = []
@@ -234,7 +234,7 @@ def _parsed(text: str) -> Document:
 def _schema_of(
     message: Named, schema_id: bytes, key: Document | None, value: Document
 ) -> RecordSchema:
-    """Return a schema whose text is not known; its table is named by a header or its namespace."""
+    """Return a schema without text; its table is named by a header or its namespace."""
     table = message.headers.get("table", b"").decode()
     table = table or str(value.get("namespace", "")).removeprefix(_NAMESPACE)
     return RecordSchema(table, "", schema_id, key or {}, value)

@@ -1,6 +1,6 @@
-"""Publishes schemas to a schema store: queues them durably, and publishes them on another thread.
+"""Publishes schemas to a schema store: queues them durably; another thread publishes.
 
-The data thread announces schemas and reads the results; it never waits. The other thread asks the
+The data thread announces schemas and reads the results, without waiting. The other thread calls the
 store, and retries while it does not answer. The threads exchange messages.
 """
 
@@ -37,11 +37,11 @@ BY_BOTH: Final = "TopicRecordNameStrategy"
 STRATEGIES: Final = (BY_TOPIC, "RecordNameStrategy", BY_BOTH)
 PARTS: Final = ("key", "value")
 NOTHING_LOST: Final = "Nothing is lost: records that were not sent are read again"
-SUFFIX_DIGITS: Final = 8  # Of the schema's id, at the end of a new subject.
+SUFFIX_DIGITS: Final = 8  # The number of digits of the schema's id at the end of a new subject.
 
 
 class SchemaUnpublishedError(RetriableError):
-    """A message needs the number of its schema in the store, which has not assigned it yet."""
+    """A message needs its schema's number, which the store has not yet assigned."""
 
     code = "schema_unpublished"
 
@@ -57,7 +57,7 @@ class SchemaIncompatibleError(FatalError):
 
 
 def unpublished(schema_id: bytes, problem: HeadraceError | None) -> SchemaUnpublishedError:
-    """Return the error of a schema without number; *problem* is the last problem of the store."""
+    """Return the error for a schema without a number; *problem* is the store's last one."""
     said = f": {problem.code}: {problem.place}: {problem.message}" if problem else ""
     hint = (problem.hint if problem else "") or "see that the schema store answers"
     return SchemaUnpublishedError(
@@ -69,7 +69,7 @@ def unpublished(schema_id: bytes, problem: HeadraceError | None) -> SchemaUnpubl
 
 
 def incompatible(table: str, refused: Publication) -> SchemaIncompatibleError:
-    """Return the error of a *table* whose records cannot be sent: its schema was *refused*."""
+    """Return the error for a *table* whose records cannot be sent: its schema was *refused*."""
     subject = refused.subject
     remedy = (
         f"allow it at the store (compatibility level or mode of subject {subject}), or set "
@@ -98,12 +98,12 @@ def subject_of(strategy: str, part: str, *, topic: str, schema: Document) -> str
 
 
 def _name_of(schema: Document) -> str:
-    """Return the record's full name: the table's namespace, and the name of the part."""
+    """Return the record's full name: the table's namespace and the name of the part."""
     return ".".join(schema[part] for part in ("namespace", "name") if part in schema)
 
 
 class Publisher:
-    """See the module. Create, call and close it on the data thread."""
+    """Publishes schemas in the background. Create, call and close it on the data thread."""
 
     def __init__(  # noqa: PLR0913 (settings)
         self,
@@ -120,7 +120,7 @@ class Publisher:
         """Start with the schemas that are still queued. *notes* is as for `open_notes`.
 
         *topics_of* returns the topics of a table, and *is_shared* says whether records of other
-        tables can be sent to such a topic. Without a *strategy*, *is_shared* decides it.
+        tables can be sent to such a topic. Without a *strategy*, it is chosen by *is_shared*.
         """
         self._store = store
         self._open = partial(open_notes, notes)
@@ -133,30 +133,30 @@ class Publisher:
         self._notes = self._open()
         self._queue = self._notes.store(job).publications()
         self._queues = [self._queue]
-        if FORK_MARK in job:  # It continues the publications of the job that it was forked from.
+        if FORK_MARK in job:  # It continues the publications of the original job.
             base = job.partition(FORK_MARK)[0]
             self._queues.append(self._notes.store(base).publications())
         self._reported: SimpleQueue[Publication] = SimpleQueue()
         self._known: dict[tuple[bytes, str], dict[str, Publication]] = {}
-        self._wanted: dict[tuple[bytes, str], Mapping[str, str]] = {}  # Schemas, by subject.
+        self._wanted: dict[tuple[bytes, str], Mapping[str, str]] = {}  # Schemas by subject.
         self._asked_again: set[tuple[bytes, str]] = set()
         for each in self._queue.all():
-            if each.state is PublicationState.REFUSED:  # A user may have changed the store since.
+            if each.state is PublicationState.REFUSED:  # A user may have changed the store.
                 self._ask_again(each)
             else:
                 self._note(each)
         self._wake = threading.Event()
         self._stopping = False
-        self._problem: HeadraceError | None = None  # Written by the other thread only.
+        self._problem: HeadraceError | None = None  # Only written by the other thread.
         self._thread = threading.Thread(target=self._run, name="schemas", daemon=True)
         self._thread.start()
 
     # For the data thread.
 
     def announce(self, schemas: Sequence[RecordSchema], parts: Sequence[str] = PARTS) -> None:
-        """Queue the schemas of keys and values, as the records are encoded.
+        """Queue the schemas of keys and values, in the form of the encoded records.
 
-        From now on only the results of these count, and not those under other options.
+        From now on only their results count, and not those under other options.
         """
         if not schemas:
             return
@@ -171,7 +171,7 @@ class Publisher:
         self._wake.set()
 
     def outcome(self, schema_id: bytes, part: str) -> Publication | None:
-        """Return the result of a schema; None while it waits."""
+        """Return the result for a schema, or None while it waits."""
         found = self._known.get((schema_id, part))
         if not found:
             self._hear()
@@ -180,11 +180,11 @@ class Publisher:
         return outcomes[0] if outcomes else None
 
     def unpublished(self, schema_id: bytes) -> SchemaUnpublishedError:
-        """Return the error of a schema that waits, with the problem that delays it."""
+        """Return the error for a waiting schema, with the problem that delays it."""
         return unpublished(schema_id, self._problem)
 
     def refusal(self, schema_id: bytes) -> Publication | None:
-        """Return the refused publication of a schema, if there is one; its `problem` says why.
+        """Return the refused publication of a schema, or None; `problem` is the reason.
 
         Raises:
             SchemaUnpublishedError: the store refused the schema before, and is being asked again.
@@ -198,7 +198,7 @@ class Publisher:
         return next((o for o in outcomes if o.state is PublicationState.REFUSED), None)
 
     def close(self) -> None:
-        """Stop; queued schemas stay queued."""
+        """Stop publishing; queued schemas stay queued."""
         self._stopping = True
         self._wake.set()
         self._thread.join(STOP_SECONDS_MAX)
@@ -217,10 +217,10 @@ class Publisher:
         ]
 
     def _fitting(self, table: str, topic: str, part: str, document: Document) -> str:
-        """Return a strategy with which no two tables share a subject.
+        """Return a strategy with which tables never share a subject.
 
-        A table that was published as `<topic>-<part>` keeps this subject, even when the topic gets
-        other tables.
+        A table that was published as `<topic>-<part>` keeps this subject, even if the topic later
+        has other tables.
         """
         subject = subject_of(BY_TOPIC, part, topic=topic, schema=document)
         queued = [each for queue in self._queues for each in queue.all()]
@@ -267,7 +267,7 @@ class Publisher:
             last = False
             while not last:
                 self._wake.clear()
-                last = self._stopping  # If so, this is the last attempt for queued schemas.
+                last = self._stopping  # The last attempt for queued schemas.
                 try:
                     self._publish_all(queue)
                     self._problem = None

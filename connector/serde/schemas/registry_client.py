@@ -76,7 +76,7 @@ class RegistryConfig:
 
     @property
     def urls(self) -> list[str]:
-        """The addresses, one by one."""
+        """The addresses as a list."""
         return [url.strip().rstrip("/") for url in self.url.split(",")]
 
 
@@ -99,7 +99,7 @@ class RegistrySchemaStore(SchemaStore, Diagnosis):
         self._opener = urllib.request.build_opener(*handlers)
 
     def publish(self, subject: str, text: str, schema: RecordSchema) -> Published:
-        """Register the schema; its number is the registry's id, which is unique in all subjects."""
+        """Register the schema; its number is the registry's id, unique over all subjects."""
         del schema
         path = f"/subjects/{urllib.parse.quote(subject, safe='')}"
         answer = self._ask(f"{path}/versions", {"schema": text})
@@ -109,7 +109,7 @@ class RegistrySchemaStore(SchemaStore, Diagnosis):
         return Published(number, uuid.UUID(guid).bytes if isinstance(guid, str) else None)
 
     def find(self, schema_id: bytes, number: Published) -> Mapping[str, str]:
-        """Return the schema of a number or a guid; its subjects are not asked for."""
+        """Return the schema of a number or a guid; its subjects are not requested."""
         del schema_id
         if number.number is not None:
             path = f"/schemas/ids/{number.number}"
@@ -121,7 +121,7 @@ class RegistrySchemaStore(SchemaStore, Diagnosis):
         return {"": text} if isinstance(text, str) else {}
 
     def checks(self, about: Examined) -> Sequence[Check]:
-        """Return whether it answers, and takes the schemas of the job's subjects."""
+        """Return whether it answers, and accepts the schemas of the job's subjects."""
         return [Check("registry", "registry", partial(self._findings, about.subjects))]
 
     def _findings(self, subjects: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
@@ -138,7 +138,7 @@ class RegistrySchemaStore(SchemaStore, Diagnosis):
             yield Finding("registry", CheckResult.FAILED, said, hint)
 
     def _of_subject(self, subject: str, tables: Sequence[str], level: str) -> Iterator[Finding]:
-        """Yield whether schemas can be registered under *subject*, by its mode and its level."""
+        """Yield whether schemas can be registered under *subject*, by its mode and level."""
         name = urllib.parse.quote(subject, safe="")
         mode = self._ask(f"/mode/{name}", None).get("mode") or self._ask("/mode", None).get("mode")
         own = str(self._ask(f"/config/{name}", None).get("compatibilityLevel", level))
@@ -155,9 +155,9 @@ class RegistrySchemaStore(SchemaStore, Diagnosis):
             yield Finding("subject", CheckResult.PASSED, said)
 
     def _ask(self, path: str, body: dict[str, str] | None) -> dict[str, Any]:  # Any: JSON.
-        """Ask the addresses in turn, until one answers.
+        """Send a request to the addresses in turn, until one answers.
 
-        Without a *body* it is a GET; of what the registry does not have the answer is empty.
+        Without a *body* it is a GET; if the registry does not have the item, the answer is empty.
         """
         content = None if body is None else json.dumps(body).encode()
         last: Exception | None = None
@@ -183,10 +183,10 @@ class RegistrySchemaStore(SchemaStore, Diagnosis):
 
 
 class _NotElsewhere(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: a host that the user did not choose would get the password."""
+    """Refuses redirection: a host that the user did not choose would receive the password."""
 
     def redirect_request(self, *_: object) -> None:
-        """Return the redirection as the answer."""
+        """Return None, so that the redirection itself is the answer."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -199,7 +199,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _TlsConnection(http.client.HTTPSConnection):
-    """The same over TLS."""
+    """A connection with the same check over TLS."""
 
     def connect(self) -> None:
         """Connect. Raises OSError."""
@@ -239,7 +239,7 @@ def _error_of(error: urllib.error.HTTPError, url: str) -> Exception:
 
 
 def _object(content: bytes) -> dict[str, Any]:  # Any: JSON.
-    """Return a JSON object; an empty one for other content, such as the text of a proxy."""
+    """Return a JSON object, or an empty one for other content, such as a proxy's text."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):

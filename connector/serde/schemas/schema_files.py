@@ -23,7 +23,7 @@ class SchemaFolderConfig:
 
 
 class FileSchemaStore(SchemaStore):
-    """Writes `<subject>-<schema id>.avsc`; each file appears whole or not at all."""
+    """Writes `<subject>-<schema id>.avsc`; each file appears complete or not at all."""
 
     config_class = SchemaFolderConfig
     config: SchemaFolderConfig
@@ -43,7 +43,7 @@ class FileSchemaStore(SchemaStore):
         return Published()
 
     def find(self, schema_id: bytes, number: Published) -> Mapping[str, str]:
-        """Return what the files of the schema have."""
+        """Return the contents of the schema's files."""
         del number
         end = f"-{schema_id.hex()}.avsc"
         folder = Path(self.config.path)

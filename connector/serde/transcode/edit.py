@@ -1,4 +1,4 @@
-"""Changes Avro to Avro by transforms that are known beforehand: leaves out, replaces and adds. Hot.
+"""Edits Avro by transforms that are known in advance: drops, replaces and adds. Hot.
 
 `transforms.edits` makes an `Edit` from a transform and a schema. For one thread.
 """
@@ -13,7 +13,7 @@ _TIME_BYTES = 11  # An optional long.
 
 
 class Edit:
-    """What becomes of a value whose type is *piece*; *parts* are the edits of its inner values."""
+    """The edit of a value whose type is *piece*; *parts* are the edits of its inner values."""
 
     def __init__(
         self,
@@ -23,10 +23,10 @@ class Edit:
         content: bytes = b"",
         adds_time: bool = False,
     ) -> None:
-        """Keep the plan; *action* is a number of `octets`, for an option or record its kind's.
+        """Keep the plan; *action* is a number of `octets`, for an option or record its kind.
 
-        These have no *piece*. To a record's fields *content* is added, then, if *adds_time*, the
-        write time in ms.
+        Options and records have no *piece*. *content* is appended to a record's fields, and then,
+        if *adds_time*, the write time in ms.
         """
         self.action = action
         self.piece = piece
@@ -37,7 +37,7 @@ class Edit:
 
 
 class Editor(Walk):
-    """Edits messages."""
+    """Applies edits to messages."""
 
     def apply(
         self,
@@ -47,7 +47,7 @@ class Editor(Walk):
         headers: Sequence[Headers],
         timestamps: Sequence[int],
     ) -> tuple[list[bytes | None], list[bytes]]:
-        """Return keys and values after the edits of each, by the schema id in its first header.
+        """Return edited keys and values; the first header's schema id selects the edits.
 
         *timestamps* are the write times, in µs.
 
@@ -89,7 +89,7 @@ class Editor(Walk):
         begin = self.at
         if edit.action == octets.RECORD:
             for part in edit.parts:
-                # What is kept side by side is copied at once.
+                # Adjacent kept fields are copied at once.
                 if part.action == octets.KEEP:
                     self._skip(part.piece)  # type: ignore[arg-type]
                 else:

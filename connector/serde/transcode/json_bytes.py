@@ -1,4 +1,4 @@
-"""Avro to JSON, bytes to bytes: no value becomes an object, except numbers with a fraction.
+"""Avro to JSON, bytes to bytes: without objects, except for floats.
 
 The JSON is the same as that of `json` for the same data. For one thread.
 """
@@ -10,8 +10,8 @@ import msgspec
 from headrace.connector.serde.transcode import octets
 from headrace.connector.serde.transcode.walk import Piece, Walk
 
-_ROOM = 128  # For a number, the characters around a value, and what is written beyond one.
-_BLANK = 0x20  # Below it are control characters.
+_ROOM = 128  # For a number, the characters around a value, and bytes written past its end.
+_BLANK = 0x20  # Smaller ones are control characters.
 _QUOTE = 0x22
 _SLASH = 0x5C
 _GROWTH = 6  # Of a control character: \u001f.
@@ -23,7 +23,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class JsonWriter(Walk):
-    """Writes JSON. What most values need is here: a call of a method of `Walk` takes longer."""
+    """Writes JSON. It has its own fast paths, because calling a method of `Walk` takes longer."""
 
     def texts(self, piece: Piece, contents: list[bytes]) -> list[bytes]:
         """Return the JSON of each of *contents*. Raises as `text`."""
@@ -77,7 +77,7 @@ class JsonWriter(Walk):
             self._reserve(count)
 
     def _int(self) -> int:
-        """Return the int or long at the cursor, mostly of one byte."""
+        """Return the int or long at the cursor, usually of one byte."""
         begin = self.at
         if begin < self.end and self.buf[begin] <= _SEVEN_BITS:
             self.at += 1
@@ -85,7 +85,7 @@ class JsonWriter(Walk):
         return self._wide()
 
     def _wide(self) -> int:
-        """Return the int or long at the cursor, mostly of several bytes."""
+        """Return the int or long at the cursor, usually of several bytes."""
         begin = self.at
         end = octets.long_end(self.buf, begin, self.end)
         if end < 0:
@@ -94,7 +94,7 @@ class JsonWriter(Walk):
         return octets.number_at(self.buf, begin, end)
 
     def _past(self, count: int) -> int:
-        """Pass *count* bytes and return where they begin."""
+        """Skip *count* bytes and return where they begin."""
         begin = self.at
         if count < 0 or count > self.end - begin:
             self._bad()
@@ -106,7 +106,7 @@ class JsonWriter(Walk):
         self.size += 1
 
     def _word(self, content: bytes) -> None:
-        """Write *content*, and leave room for what is around a value."""
+        """Write *content*, and reserve room for the characters around a value."""
         self._make_room(len(content) + _ROOM)
         octets.copy_bytes(self.out, self.size, content)
         self.size += len(content)
@@ -162,7 +162,7 @@ class JsonWriter(Walk):
             self._put_one(_QUOTE)
 
     def _quoted(self, begin: int, end: int) -> None:
-        """Write a string, which is in UTF-8."""
+        """Write a string, given in UTF-8."""
         self._make_room(end - begin + _ROOM)
         self._put_one(_QUOTE)
         i = octets.put_plain(self.out, self.size, self.buf, begin, end, self.end)

@@ -1,4 +1,4 @@
-"""Reads from a change in Avro which change it is: its mutation, and its index there."""
+"""Reads the name of a change in Avro: its mutation, and its index there."""
 
 import struct
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ class NameReader(Walk):
     """Reads the names of changes of one schema. For one thread."""
 
     def __init__(self, fields: Sequence[Piece], *, mutation: int, index: int) -> None:
-        """*fields* are those of a change; *mutation* and *index* are the places of two of them."""
+        """*fields* are a change's fields; *mutation* and *index* are the places of two of them."""
         super().__init__()
         self.fields = list(fields)[: max(mutation, index) + 1]
         self.mutation = mutation
         self.index = index
 
     def of(self, value: bytes, start: int) -> bytes:
-        """Return the 16 bytes of the mutation, and the index in 4 bytes.
+        """Return the 16 bytes of the mutation, followed by the index in 4 bytes.
 
-        *start* is where the change begins in *value*.
+        The change begins at *start* in *value*.
 
         Raises:
             BadAvroError: the value does not fit its schema.
@@ -40,6 +40,6 @@ class NameReader(Walk):
             if place == self.mutation:
                 begin = self.at
             self._skip(self.fields[place])
-        if not 0 <= number <= 0xFFFF_FFFF:  # noqa: PLR2004 (what four bytes hold)
+        if not 0 <= number <= 0xFFFF_FFFF:  # noqa: PLR2004 (the range of four bytes)
             self._bad()
         return octets.take(self.buf, begin, begin + _MUTATION_BYTES) + _INDEX.pack(number)

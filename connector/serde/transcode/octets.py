@@ -1,7 +1,7 @@
-"""Byte-level operations of reshaping, in Python; the compiled module calls octets.pxd's C instead.
+"""Byte-level operations of reshaping, in Python; the compiled module uses octets.pxd's C.
 
-Also the numbers of plans; octets.pxd gives the same names the same values. Positions are byte
-offsets, *end* is exclusive; nothing is checked.
+It also has the numbers of plans; octets.pxd gives the same names the same values. Positions are
+byte offsets, *end* is exclusive; nothing is checked.
 """
 
 import math
@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 View: TypeAlias = bytes | bytearray | memoryview
 
-# The kinds of a piece of Avro; `skip` depends on their order.
-LONG = 1  # Also an int.
+# The kinds of an Avro piece; `skip` depends on their order.
+LONG = 1  # Also for int.
 ENUM = 2
 BYTES = 3
 STRING = 4
@@ -32,12 +32,12 @@ CALLED = 2  # The result of a function of its bytes.
 DECIMAL = 6  # Its digits; for a long decimal, the result of a function of its bytes.
 DIGITS = 9  # An integer as a string.
 WHOLE = 7  # A float or double without its fraction, as a long.
-WRITTEN_SET = 3  # Of a column written cell by cell: an array of the keys that were written,
+WRITTEN_SET = 3  # Of a column written cell by cell: an array of the written keys,
 WRITTEN_LIST = 4  # of the values,
-WRITTEN_MAP = 5  # or of both;
-WRITTEN_FIELDS = 8  # of a UDT a record of the values.
+WRITTEN_MAP = 5  # or both;
+WRITTEN_FIELDS = 8  # for a UDT, a record of the values.
 
-# The edits of a value: it stays, is left out, is replaced by a constant, or converted by its piece.
+# The edits of a value: keep it, drop it, replace it by a constant, or convert it by its piece.
 KEEP = 0
 DROP = 1
 REPLACE = 2
@@ -60,20 +60,20 @@ INDEX = 7
 OF = 8
 FACTS = 9
 
-# Further headers: made of several facts, or of any field that is a number or a string.
+# Other headers: made from several facts, or from any field that is a number or a string.
 TRACE = 9
 NUMBER = 10
 TEXT = 11
 
-# The most bytes that `put_part` writes beyond a value.
+# The maximum bytes that `put_part` writes past the end of a value.
 SPILL_BYTES = 48
 
 _LONG_MAX = (1 << 63) - 1
 _FLOAT_BYTES = 4
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _SEVEN_BITS = 0x7F
-_SHIFT_MAX = 63  # That of a long's last byte.
-_BLANK = 0x20  # Below it are control characters.
+_SHIFT_MAX = 63  # The shift of a long's last byte.
+_BLANK = 0x20  # Smaller ones are control characters.
 _QUOTE_AND_SLASH = b'"\\'
 
 
@@ -83,7 +83,7 @@ def take(view: View, start: int, end: int) -> bytes:
 
 
 def same(a: View, start: int, end: int, content: bytes) -> bool:
-    """Say whether a[start:end] is *content*."""
+    """Return whether a[start:end] is *content*."""
     return a[start:end] == content
 
 
@@ -98,7 +98,7 @@ def copy_bytes(out: bytearray | memoryview, at: int, content: bytes) -> None:
 
 
 def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
-    """Write an Avro int or long at out[at] and return its end, at most ten bytes further."""
+    """Write an Avro int or long at out[at] and return its end, at most ten bytes later."""
     rest = (number << 1) ^ (number >> 63)
     while rest > _SEVEN_BITS:
         out[at] = (rest & _SEVEN_BITS) | 0x80
@@ -109,7 +109,7 @@ def put_long(out: bytearray | memoryview, at: int, number: int) -> int:
 
 
 def put_bytes(out: bytearray | memoryview, at: int, content: bytes) -> int:
-    """Write all of *content* at out[at] and return where it ends."""
+    """Write all of *content* at out[at] and return its end."""
     out[at : at + len(content)] = content
     return at + len(content)
 
@@ -119,7 +119,7 @@ def put_part(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
 ) -> int:
     """Write view[start:end] at out[at] and return the end.
 
-    *view* has *edge* bytes. Further ones may be written: `SPILL_BYTES` must have room there.
+    *view* has *edge* bytes. More bytes may be written, for which there must be room: `SPILL_BYTES`.
     """
     del edge
     out[at : at + end - start] = view[start:end]
@@ -127,16 +127,16 @@ def put_part(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
 
 
 def put_label(out: bytearray | memoryview, at: int, text: bytes, start: int, end: int) -> int:
-    """Do as `put_part` does with a part of *text*."""
+    """Do the same as `put_part` with a part of *text*."""
     return put_part(out, at, text, start, end, len(text))
 
 
 def put_plain(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
     out: bytearray | memoryview, at: int, view: View, start: int, end: int, edge: int
 ) -> int:
-    """Write view[start:end] up to the first byte that JSON escapes; return where that is, or *end*.
+    """Write view[start:end] up to the first byte that JSON escapes; return its place, or *end*.
 
-    As `put_part` does, further bytes may be written.
+    As with `put_part`, more bytes may be written.
     """
     plain = plain_end(view, start, end)
     put_part(out, at, view, start, plain, edge)
@@ -144,10 +144,10 @@ def put_plain(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
 
 
 def put_scaled(out: bytearray | memoryview, at: int, magnitude: int, scale: int) -> int:
-    """Write the digits of a number that is not negative, the last *scale* of them after a point.
+    """Write the digits of a non-negative number, the last *scale* of them after a point.
 
     *scale* is at most 18. There is a digit before the point. Returns the end, at most 21 bytes
-    further.
+    later.
     """
     digits = b"%0*d" % (scale + 1, magnitude)
     if scale:
@@ -157,7 +157,7 @@ def put_scaled(out: bytearray | memoryview, at: int, magnitude: int, scale: int)
 
 
 def put_decimal(out: bytearray | memoryview, at: int, number: int) -> int:
-    """Write the digits of a long at out[at] and return their end, at most 20 bytes further."""
+    """Write the digits of a long at out[at] and return their end, at most 20 bytes later."""
     digits = b"%d" % number
     out[at : at + len(digits)] = digits
     return at + len(digits)
@@ -171,18 +171,18 @@ def put_base64(out: bytearray | memoryview, at: int, view: View, start: int, end
 
 
 def plain_end(view: View, at: int, end: int) -> int:
-    """Return where the first byte is that JSON escapes in a string, or *end*."""
+    """Return the place of the first byte that JSON escapes in a string, or *end*."""
     while at < end and view[at] >= _BLANK and view[at] not in _QUOTE_AND_SLASH:
         at += 1
     return at
 
 
 def skip(view: View, at: int, end: int, plan: Sequence[int], node: int) -> int:
-    """Return the end of the value at *at*, or -1 if that is not before or at *end*.
+    """Return the end of the value at *at*, or -1 if it is after *end*.
 
-    Its type is the node of a `Piece.plan` that begins at *node*: the kind, how many numbers the
-    node has, and the size in bytes of a type of fixed size, or how many parts a record has. The
-    nodes of its parts follow.
+    Its type is the node of a `Piece.plan` that begins at *node*: the kind, the count of the node's
+    numbers, and the size in bytes of a type with a fixed size, or the number of a record's parts.
+    The nodes of its parts follow.
     """
     kind, _, size = plan[node : node + 3]
     if kind == RECORD:
@@ -229,7 +229,7 @@ def _skip_items(view: View, at: int, end: int, plan: Sequence[int], inner: int) 
 def note_starts(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
     view: View, at: int, end: int, plan: Sequence[int], node: int, starts: memoryview
 ) -> int:
-    """Skip a record as `skip` does; note in *starts* where each part starts, and the last ends."""
+    """Skip a record like `skip`; note in *starts* each part's start, and the last one's end."""
     inner = node + 3
     count = plan[node + 2]
     for part in range(count):
@@ -243,7 +243,7 @@ def note_starts(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
 
 
 def skip_last(view: View, at: int, end: int, plan: Sequence[int], first: int) -> int:
-    """Skip the parts of a record from number *first* on, as `skip` does; *at* is where it is."""
+    """Skip the parts of a record from number *first* on, like `skip`; it begins at *at*."""
     inner = 3
     for part in range(plan[2]):
         if part >= first and at >= 0:
@@ -253,7 +253,7 @@ def skip_last(view: View, at: int, end: int, plan: Sequence[int], first: int) ->
 
 
 def _long_before(view: View, at: int, end: int) -> tuple[int, int]:
-    """Return the int or long at *at*, and its end, or -1 if that is not before or at *end*."""
+    """Return the int or long at *at*, and its end, or -1 if that is after *end*."""
     coded = shift = 0
     byte = 0x80
     while byte & 0x80:
@@ -273,7 +273,7 @@ def unzigzag(coded: int) -> int:
 
 
 def whole(view: View, at: int, size: int) -> int:
-    """Return a float or double as a long, as Java casts it: 0 for NaN, else the nearest."""
+    """Return a float or double as a long, like a cast in Java: 0 for NaN, else the nearest."""
     number: float = struct.unpack_from("<f" if size == _FLOAT_BYTES else "<d", view, at)[0]
     if math.isnan(number):
         return 0
@@ -311,12 +311,12 @@ def sized(content: bytes) -> bytes:
 
 
 def number_at(view: View, at: int, end: int) -> int:
-    """Return the int or long at *at*, which ends before or at *end*."""
+    """Return the int or long at *at*, which does not exceed *end*."""
     return _long_before(view, at, end)[0]
 
 
 def long_end(view: View, at: int, end: int) -> int:
-    """Return the end of the int or long at *at*, or -1 if that is not before or at *end*."""
+    """Return the end of the int or long at *at*, or -1 if it is after *end*."""
     return _long_before(view, at, end)[1]
 
 

@@ -1,7 +1,7 @@
 """Converts changes from the envelope `cep44` to another one, Avro to Avro, without objects.
 
 It walks the bytes of a change once to find its fields; the rest is copying, except for the few
-types that differ between envelopes. `shaping` makes the plan, once for each schema. For one thread.
+types that differ between envelopes. `shaping` makes the plan, once per schema. For one thread.
 """
 
 from array import array
@@ -15,12 +15,12 @@ from headrace.plugins import BadRecordError, Headers
 
 _ID_BYTES = 16
 _SPAN_HEX = 16
-_US_MAX = 9_223_372_036_854_775  # The greatest whose nanoseconds fit into a long.
-_COLUMN_BYTES = 16  # The most that Debezium has around a column's value.
-_SOURCE_BYTES = 256  # The most that it has around all of them, without names.
-_NUMBER_BYTES = 21  # The most digits of a number.
+_US_MAX = 9_223_372_036_854_775  # The greatest number whose nanoseconds fit into a long.
+_COLUMN_BYTES = 16  # The maximum that Debezium has around a column's value.
+_SOURCE_BYTES = 256  # The maximum around all of them, without names.
+_NUMBER_BYTES = 21  # The maximum digits of a number.
 _UNKNOWN = -1
-_NODE_WORDS = 3  # Of a plan's node, before those of its parts.
+_NODE_WORDS = 3  # Of a plan's node, before the nodes of its parts.
 
 
 class Shape:
@@ -54,17 +54,17 @@ class Shape:
     ) -> None:
         """Keep the plan.
 
-        *fields* are the change's fields, of which *payload* has the *columns*. *clustering* are the
-        columns that follow those of the *key*, with pieces of their own. *buried* are the numbers
-        of operations that delete all under a key. *headers* are added to the change's headers: each
-        has a name, the number of a fact, and its field. For `flat`, *runs* are ranges of fields
-        after the columns, the end exclusive. For `debezium`, *names* are the names of columns,
-        *key_columns* are always written, *constants* are in `source`, *marks* are the names of
-        operations, and *range_of* makes the bounds of a range. *source* are the fields of `source`
-        that only this source has, first its `name`: for each the field of the change, or -1, and
-        whether it is written as digits. *images* are the last fields of a change, its images; for
-        `debezium`, *before* and *after* are their places, and *wide* the numbers of operations on
-        many rows, which have none.
+        *fields* are the change's fields, of which *payload* contains the *columns*. *clustering*
+        are the columns that follow those of the *key*, with separate pieces. *buried* are the
+        numbers of operations that delete everything under a key. *headers* are added to the
+        change's headers: each has a name, the number of a fact, and its field. For `flat`, *runs*
+        are ranges of fields after the columns, the end exclusive. For `debezium`, *names* are the
+        names of columns, *key_columns* are always written, *constants* are in `source`, *marks* are
+        the names of operations, and *range_of* makes the bounds of a range. *source* are the fields
+        of `source` that only this source has, first its `name`: for each the field of the change,
+        or -1, and whether it is written as digits. *images* are the last fields of a change, its
+        images; for `debezium`, *before* and *after* are their places, and *wide* the numbers of
+        operations on many rows, which have none.
         """
         self.envelope, self.payload = envelope, payload
         self.fields, self.nodes = Piece(octets.RECORD, *fields), _nodes_of(fields)
@@ -91,7 +91,7 @@ class Shape:
         self.images, self.images_at = list(images), len(fields) - len(images)
         self.before, self.after = before, after
         self.wide = memoryview(array("i", [n in wide for n in range(len(operations) + 1)]))
-        self.updated = b""  # The updateFields of the previous change, and the columns they name.
+        self.updated = b""  # The previous change's updateFields, and the columns they name.
         self.written = memoryview(array("q", [0] * (len(columns) + 1)))
         self.room = _SOURCE_BYTES + octets.SPILL_BYTES
         self.room += 3 * _COLUMN_BYTES * (len(columns) + 2)  # With both images.
@@ -99,24 +99,24 @@ class Shape:
 
 
 def _nodes_of(fields: Sequence[Piece]) -> memoryview:
-    """Return where the nodes of the fields begin in the plan of a record of all."""
+    """Return where the nodes of the fields begin in the plan of a record with all of them."""
     sizes = [len(piece.plan) for piece in fields]
     return memoryview(array("i", accumulate(sizes, initial=_NODE_WORDS)))
 
 
 class Reshaper(Walk):
-    """Makes messages of changes. `failed` lists the indexes of failed changes, with reasons."""
+    """Makes messages from changes. `failed` lists the indexes of failed changes, with reasons."""
 
     def __init__(self) -> None:
-        """Make nothing yet."""
+        """Start with nothing made."""
         super().__init__()
         self.starts = memoryview(array("q", [0] * 64))  # The starts of the change's fields,
         self.begins = memoryview(array("q", [0] * 64))  # those of its columns,
-        self.expires = memoryview(array("q", [0] * 64))  # and when these expire, 0 for never.
+        self.expires = memoryview(array("q", [0] * 64))  # and their expiry, 0 for never.
         self.in_image = memoryview(array("q", [0] * 64))  # The starts of the columns of an image,
         self.known = memoryview(array("q", [0] * 64))  # whether these are known,
-        self.named = memoryview(array("q", [0] * 64))  # and those that are, in their order.
-        self.repeats = 0  # Whether updateFields are those of the previous change.
+        self.named = memoryview(array("q", [0] * 64))  # and the known ones, in order.
+        self.repeats = 0  # Whether updateFields are the same as in the previous change.
         self.written_us = memoryview(array("q"))
         self.made = 0
 
@@ -127,9 +127,9 @@ class Reshaper(Walk):
         values: Sequence[bytes],
         headers: Sequence[Headers],
     ) -> None:
-        """Make a message of each change, by the shape of the schema id in its first header.
+        """Make a message of each change; the first header's schema id selects the shape.
 
-        The results are in attributes: `operations` are those of the messages, `kept` are their
+        The results are in attributes: `operations` are the messages' operations, `kept` are their
         indexes in *values*.
         """
         self.keys: list[bytes | None] = []
@@ -201,7 +201,7 @@ class Reshaper(Walk):
                 and octets.same(self.buf, at, at + length, shape.updated)
             ):
                 self.repeats = 1
-                at += length  # Mostly those of the previous change.
+                at += length  # Usually those of the previous change.
             else:
                 at = octets.skip(self.buf, at, self.end, shape.fields.plan, shape.nodes[i])
             if at < 0:
@@ -221,7 +221,7 @@ class Reshaper(Walk):
         self.named = memoryview(array("q", [0] * count))
 
     def _number(self, shape: Shape, fact: int) -> int:
-        """Return a fact that is a number."""
+        """Return a numeric fact."""
         return self._number_at(shape.places[fact])
 
     def _number_at(self, place: int) -> int:
@@ -265,7 +265,7 @@ class Reshaper(Walk):
             return content
         self.size = 0
         self._reserve(self.room + 2 * len(content))
-        for i in range(len(shape.clustering)):  # First, while the buffer has the change.
+        for i in range(len(shape.clustering)):  # First, while the buffer contains the change.
             self.at = self.begins[shape.clustering[i]]
             self._put(shape.clustering_pieces[i])
         clustering = octets.take(self.out, 0, self.size)
@@ -310,7 +310,7 @@ class Reshaper(Walk):
         return octets.take(self.buf, self.at, self.starts[place + 1])
 
     def _trace(self, shape: Shape) -> bytes:
-        """Return W3C's header: the mutation is the trace, the change a span of it."""
+        """Return W3C's header: the mutation is the trace, the change is a span."""
         mutation = self._mutation(shape)
         index = b"%d" % self._number(shape, octets.INDEX)
         span = sha256(mutation + index).hexdigest()[:_SPAN_HEX]
@@ -334,7 +334,7 @@ class Reshaper(Walk):
             self._bounds(shape)
 
     def _head(self, shape: Shape, operation: int) -> None:
-        """Write what is before the images."""
+        """Write everything before the images."""
         timestamp = self._number(shape, octets.TIMESTAMP)
         milliseconds = timestamp // 1_000
         at = octets.put_long(self.out, self.size, milliseconds)
@@ -368,16 +368,16 @@ class Reshaper(Walk):
         if self._long():
             self._byte(2)
             self._known_columns(shape)
-            self._byte(0)  # No bounds of a range.
+            self._byte(0)  # Without bounds of a range.
             self._byte(0)
         else:
             self._byte(0)
 
     def _known_columns(self, shape: Shape) -> None:
-        """Write each known column of the image at the cursor with its value, the others as null."""
+        """Write the known columns of the image at the cursor with values, others as null."""
         begins = self.begins
         self.begins = self.in_image
-        self.in_image = begins  # Those of the change, which its key needs.
+        self.in_image = begins  # The change's, which its key needs.
         self._note_starts(shape.row, self.begins)
         for i in range(len(shape.columns)):
             self.known[i] = 0
@@ -411,7 +411,7 @@ class Reshaper(Walk):
         self.in_image = begins
 
     def _source(self, shape: Shape, i: int) -> None:
-        """Write a field of `source` that only this source has; without one, an empty string."""
+        """Write a field of `source` that only this source has, or an empty string without one."""
         place = shape.sources[i]
         if place == _UNKNOWN:
             self._byte(0)
@@ -423,7 +423,7 @@ class Reshaper(Walk):
             self._copy(self.starts[place], self.starts[place + 1])
 
     def _note_written(self, shape: Shape) -> None:
-        """Find the columns that updateFields names, to be those of the next change, too."""
+        """Find the columns that updateFields names; the next change may reuse them."""
         place = shape.places[octets.UPDATED]
         shape.updated = b""
         for i in range(len(shape.columns)):
@@ -442,7 +442,7 @@ class Reshaper(Walk):
     def _note_expiry(self, shape: Shape) -> int:
         """Find when columns expire: by their own expiry, or by that of the row.
 
-        Return 0 if neither is there.
+        Return 0 if there is neither.
         """
         self.at = self.starts[shape.places[octets.EXPIRES]]
         notes = self.starts[shape.places[octets.NOTES]]
@@ -458,7 +458,7 @@ class Reshaper(Walk):
             column = self._column(shape, column)
             for part in range(3):  # The write time, the TTL, the expiry.
                 number = self._long() and self._long()
-                if part == 2:  # noqa: PLR2004 (the last of them)
+                if part == 2:  # noqa: PLR2004 (the last one)
                     self.expires[column] = number
             self._pass(1)
             left -= 1
@@ -479,9 +479,10 @@ class Reshaper(Walk):
         return _UNKNOWN
 
     def _struct(self, shape: Shape, shown: memoryview, may_expire: int) -> None:
-        """Write of each column the value, the expiry, and that it is set; null if it is not shown.
+        """Write each column's value and expiry, and that it is set; or null if not shown.
 
-        *shown* says which are; those of the key always are. With *may_expire* `expires` is set.
+        *shown* marks the shown ones; columns of the key always are. With *may_expire*, `expires` is
+        set.
         """
         at = self.size
         for column in range(len(shape.columns)):
@@ -516,7 +517,7 @@ class Reshaper(Walk):
             self._byte(0)
             self._byte(0)
         else:
-            assert shape.range_of is not None  # noqa: S101 (this envelope's plans have it)
+            assert shape.range_of is not None  # noqa: S101 (plans of this envelope have it)
             made = shape.range_of(octets.take(self.buf, self.starts[place], self.starts[place + 1]))
             self._reserve(len(made))
             self._constant(made)
@@ -525,7 +526,7 @@ class Reshaper(Walk):
 def runs(headers: list[Headers]) -> list[tuple[int, int, bytes]]:
     """Return the runs of records with one schema id, which is in their first headers.
 
-    Of each the first record, the one behind the last, and the id.
+    Each has the index of the first record, the index after the last, and the id.
     """
     made = []
     begin = 0

@@ -8,7 +8,7 @@ _MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def bytes_of(values: Sequence[bytes]) -> tuple[int, int]:
-    """Return how many bytes all of *values* have, and the largest."""
+    """Return the total bytes of *values*, and the largest size."""
     return _bytes_of(values if type(values) is list else list(values))
 
 
@@ -22,19 +22,19 @@ def _bytes_of(values: list[bytes]) -> tuple[int, int]:
 
 
 def sum_of(encoded: EncodedRecords) -> int:
-    """Return the sum for all changes of a batch: records, and what did not become one."""
+    """Return the sum for all changes of a batch: records, and changes that are not records."""
     found = encoded.omitted + sum(each.checksum for each in encoded.quarantined)
     checksums = encoded.checksums
     return found if checksums is None else found + total(checksums.low, checksums.high)
 
 
 def measured(encoded: EncodedRecords) -> tuple[int, int]:
-    """Return that sum, and how many bytes all values have."""
+    """Return that sum, and the total bytes of all values."""
     return sum_of(encoded), bytes_of(encoded.values)[0]
 
 
 def total(low: memoryview, high: memoryview) -> int:
-    """Return the sum of numbers of 128 bits, modulo 2**128; see `plugins.Checksums`."""
+    """Return the sum of 128-bit numbers, modulo 2**128; see `plugins.Checksums`."""
     halves = _total(low, high)
     return halves[0] | halves[1] << 64
 

@@ -1,6 +1,6 @@
-"""Reads Avro and writes the converted bytes into one buffer, without Python objects. Hot.
+"""Reads Avro and writes converted bytes to one buffer, without Python objects. Hot.
 
-A `Piece` is a type that `conversion` prepared for it. For one thread.
+A `Piece` is a type that `conversion` prepared. For one thread.
 """
 
 from array import array
@@ -15,8 +15,8 @@ _SHIFT_MAX = 63
 _HALF = 1 << 31
 _SCALE_MAX = 18
 _WORD_BYTES = 8
-_LONG_BYTES = 10  # The most bytes of a long.
-_DECIMAL_BYTES = 48  # The most bytes of a short decimal.
+_LONG_BYTES = 10  # The maximum bytes of a long.
+_DECIMAL_BYTES = 48  # The maximum bytes of a short decimal.
 
 
 class BadAvroError(BadRecordError):
@@ -26,7 +26,7 @@ class BadAvroError(BadRecordError):
 
 
 class Piece:
-    """A type of the source's Avro: how it is skipped, and how it is converted."""
+    """A type of the source's Avro: how to skip it, and how to convert it."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Piece:
         becomes: int = octets.SAME,
         call: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        """*parts* are its inner types; *size_bytes* is the size of a type of fixed size.
+        """*parts* are its inner types; *size_bytes* is for a type with a fixed size.
 
         In JSON, *labels* precede a record's parts, or are an enum's symbols by number.
         """
@@ -46,7 +46,7 @@ class Piece:
         self.inner = parts[0] if parts else None
         self.labels = list(labels)
         self.size_bytes = size_bytes
-        # All labels of a record, and where each ends, for JSON.
+        # All labels of a record, and their ends, for JSON.
         self.text = b"".join(labels) + bytes(octets.SPILL_BYTES)
         self.label_ends = memoryview(array("i", accumulate(map(len, labels), initial=0)))
         self.becomes = becomes
@@ -59,16 +59,16 @@ class Piece:
 
 
 class Walk:
-    """A cursor in the bytes that are read, and a buffer that is written."""
+    """A cursor in the input bytes, and an output buffer."""
 
     def __init__(self) -> None:
-        """Read nothing yet."""
+        """Start with nothing read."""
         self.owner = self.out = bytearray(_FIRST)  # Compiled, the first owns what `out` points to.
         self.size = 0
         self.space = _FIRST
         self.buf = b""
         self.at = self.end = 0
-        self.room = 0  # Bytes reserved for what is around values of variable length.
+        self.room = 0  # Reserved for what surrounds values of variable length.
 
     # ---- types ----
 
@@ -105,7 +105,7 @@ class Walk:
         self._constant(made)
 
     def _cast(self, piece: Piece) -> None:
-        """Write a number as a smaller or whole one, or its digits."""
+        """Write a number as a narrower number or an integer, or as digits."""
         if piece.becomes == octets.DIGITS:
             self._reserve(self.room + _DECIMAL_BYTES)
             self._put_number(self._long())
@@ -134,7 +134,7 @@ class Walk:
                 magnitude = magnitude << 8 | (byte ^ 0xFF if negative else byte)
             magnitude += negative
             self._reserve(self.room + _DECIMAL_BYTES)
-            at = self.size + 1  # The length is one byte: the digits are few.
+            at = self.size + 1  # The length is one byte: there are few digits.
             self.out[at] = 0x2D  # -
             at = octets.put_scaled(self.out, at + negative, magnitude, scale)
             self.out[self.size] = (at - self.size - 1) << 1
@@ -150,7 +150,7 @@ class Walk:
         self._byte(0)
 
     def _written(self, piece: Piece) -> None:
-        """Write the cells of a collection or UDT that were written, without mode and deletion."""
+        """Write the written cells of a collection or UDT, without mode and deletion."""
         self._skip(piece.parts[0])
         self._skip(piece.parts[1])
         if piece.becomes == octets.WRITTEN_FIELDS:
@@ -159,7 +159,7 @@ class Walk:
             self._cells(piece)
 
     def _fields(self, fields: Piece) -> None:
-        """Write the values of a UDT's fields; null for fields without cell."""
+        """Write the values of a UDT's fields, or null for fields without a cell."""
         for field in fields.parts:
             if self._long():
                 cell = field.inner
@@ -170,10 +170,10 @@ class Walk:
                 self._byte(0)
 
     def _cells(self, piece: Piece) -> None:
-        """Write the cells of a collection that were written."""
+        """Write the written cells of a collection."""
         begin, start = self.at, self.size
         count = -1
-        found = self._block()  # Mostly it is one block, of which nothing was deleted.
+        found = self._block()  # Usually one block without deletions.
         while count != found:
             count = found
             self.at = begin
@@ -184,7 +184,7 @@ class Walk:
         self._byte(0)
 
     def _each_cell(self, cell: Piece, becomes: int) -> int:
-        """Write the cells of an array that were not deleted; return their number."""
+        """Write the cells of an array except deleted ones; return their number."""
         valued = len(cell.parts) > 5  # noqa: PLR2004 (a set's cells have no value)
         count = 0
         left = self._block()
@@ -217,7 +217,7 @@ class Walk:
             self._put_found(cell.parts[1], value, end)
 
     def _put_found(self, piece: Piece, begin: int, end: int) -> None:
-        """Write the converted value, which has these bounds."""
+        """Write the converted value between these bounds."""
         if piece.same:
             self._copy(begin, end)
         else:
@@ -234,14 +234,14 @@ class Walk:
         self.at = end
 
     def _note_starts(self, record: Piece, starts: memoryview) -> None:
-        """Skip a record; note where each part starts, and where the last ends."""
+        """Skip a record; note where each part starts, and where the last one ends."""
         end = octets.note_starts(self.buf, self.at, self.end, record.plan, 0, starts)
         if end < 0:
             self._bad()
         self.at = end
 
     def _block(self) -> int:
-        """Return the number of items that follow; 0 at the end of an array."""
+        """Return the number of items in the next block, 0 at the end of an array."""
         count = self._long()
         if count < 0:
             count = -count
@@ -278,7 +278,7 @@ class Walk:
         self.size += 1
 
     def _put_number(self, number: int) -> None:
-        """Write a number's digits as a string, whose length is one byte."""
+        """Write a number's digits as a string with a length of one byte."""
         at = octets.put_decimal(self.out, self.size + 1, number)
         self.out[self.size] = (at - self.size - 1) << 1
         self.size = at
@@ -288,12 +288,12 @@ class Walk:
         self.size += len(content)
 
     def _copy(self, start: int, end: int) -> None:
-        """Write bytes of the change as they are."""
+        """Write bytes of the change unchanged."""
         octets.copy(self.out, self.size, self.buf, start, end)
         self.size += end - start
 
     def _reserve(self, count: int) -> None:
-        """Make room for *count* bytes more."""
+        """Make room for *count* more bytes."""
         if self.size + count > self.space:
             written = octets.take(self.out, 0, self.size)
             self.space = 2 * (self.size + count)

@@ -162,7 +162,7 @@ class MaskField(PartTransform):
         return data
 
     def _masks(self, schema: Document) -> Sequence[tuple[Sequence[str], Mask]]:
-        """Return the masks of those fields that there are, each with its path."""
+        """Return the masks of the existing fields, each with its path."""
         known, text = definitions(schema), self.config.replacement
         paths = [name.split(".") for name in self.config.fields]
         masks = [(path, mask_at(schema, path, known, text)) for path in paths]
@@ -257,7 +257,7 @@ class Flatten(PartTransform):
     config: FlattenConfig
 
     def part_schema(self, schema: Document, whole: RecordSchema) -> Document:
-        """Give each inner field a name of its own; it is null if its record is null."""
+        """Give each inner field a unique name; it is null if its record is null."""
         del whole
         named = self._fields(schema, "", nullable=False)
         return {**schema, "fields": [{**field, "name": name} for name, field in named]}
@@ -387,7 +387,7 @@ class HeaderFrom(PartTransform):
         return mover.part_schema(schema, RecordSchema("", "", b"", {}, {}))
 
     def one(self, record: Record) -> Record:
-        """Copy or move the fields; null makes no header."""
+        """Copy or move the fields; null does not make a header."""
         data = record.key or {} if self.part == "key" else record.value
         pairs = zip(self.config.fields, self.config.headers, strict=True)
         given = [(name, value_at(data, field.split("."))) for field, name in pairs]

@@ -1,7 +1,7 @@
-"""The transform Cast: fields get other types, by the rules of Kafka Connect's transform.
+"""The transform Cast: gives fields other types, by the rules of Kafka Connect's transform.
 
-A value of Avro becomes a number, a text or bytes of Python, which is cast. Transforms of bytes and
-of objects share the cast, so both give the same.
+A value in Avro becomes a number, a string or bytes in Python, which is cast. Transforms of bytes
+and of objects share the cast, so the results are the same.
 """
 
 import math
@@ -42,7 +42,7 @@ _AVRO: Final = {
 }
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _REAL: Final = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|Infinity)")
-# Casts that need no object of Python, by kind and target.
+# Casts without Python objects, by kind and target.
 _CONVERSIONS: Final = {
     ("int", "int32"): octets.SAME,
     ("int", "int64"): octets.SAME,
@@ -131,23 +131,23 @@ def _field(target: str, known: Mapping[str, Document], path: str, field: Documen
 class FieldCast(msgspec.Struct, frozen=True):
     """The cast of one field to `avro_type`.
 
-    `never_fails` says that it takes every value. `becomes` is the conversion in `octets` by which
-    bytes are cast, CALLED if there is none.
+    `never_fails` says that it accepts every value. `becomes` is the conversion in `octets` that
+    casts bytes, or CALLED.
     """
 
     avro_type: str
     never_fails: bool
     becomes: int
     _read: Callable[[bytes], Datum]  # From Avro.
-    _python: Call  # From what a reader of Avro returns.
+    _python: Call  # From the result of an Avro reader.
     _cast: Call
 
     def of_value(self, value: Datum) -> Datum:
-        """Cast a value as readers of Avro return it; null stays null."""
+        """Cast a value from an Avro reader; null stays null."""
         return None if value is None else self._cast(self._python(value))
 
     def of_bytes(self, raw: bytes) -> bytes:
-        """Cast a value in Avro, which is not null."""
+        """Cast a value in Avro that is not null."""
         return _WRITERS[self.avro_type](self._cast(self._python(self._read(raw))))
 
 
@@ -156,10 +156,10 @@ def cast_of(
 ) -> FieldCast:
     """Return the cast of a field of *avro_type*, which may be nullable, to *target*.
 
-    *known* are the named types of the whole schema; *path* is the field's, for errors.
+    *known* are the named types of the whole schema; *path* is the field's path, for errors.
 
     Raises:
-        TransformError: such a type is not cast, or not to *target*.
+        TransformError: such a type cannot be cast, or not to *target*.
 
     """
     if isinstance(avro_type, list):
@@ -188,7 +188,7 @@ def cast_of(
     return FieldCast(_AVRO[target], not is_parsed, becomes, read, _PYTHON.get(kind, _same), cast)
 
 
-# ---- what is cast: a bool, int, float, decimal, str or bytes ----
+# ---- input of casts: a bool, int, float, decimal, str or bytes ----
 
 
 class _Scaled(NamedTuple):
@@ -213,7 +213,7 @@ def _whole(path: str, bits: int, value: Datum) -> int:
         if not -half <= number < half:
             raise TransformError(f"expected a whole number of {bits} bits", place=path)
         return number
-    if isinstance(value, float):  # As Java does: to 32 bits at least, at most the greatest.
+    if isinstance(value, float):  # Like Java: to at least 32 bits, at most the greatest.
         most = (1 << max(bits, 32) - 1) - 1
         value = 0 if math.isnan(value) else max(min(value, most), -most - 1)
     elif isinstance(value, _Scaled):
@@ -249,7 +249,7 @@ def _text(value: Datum) -> str:
     return whole_text(value) if isinstance(value, int) else value
 
 
-# ---- from readers of Avro to what is cast ----
+# ---- from Avro readers to the input of casts ----
 
 
 def _same(value: Datum) -> Datum:

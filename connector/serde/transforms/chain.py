@@ -1,4 +1,4 @@
-"""Applies the transforms of a sink in order, each to the records that its predicate selects."""
+"""Applies the transforms of a sink in order, each to the records its predicate selects."""
 
 import contextlib
 from collections import Counter
@@ -38,7 +38,7 @@ class Transformed(msgspec.Struct, frozen=True):
 
 
 class SchemaEdits(msgspec.Struct, frozen=True):
-    """What the transforms do to all records of one schema: their edits, one after the other."""
+    """The transforms of all records of one schema as successive edits."""
 
     key: Sequence[Edit]
     value: Sequence[Edit]
@@ -58,32 +58,32 @@ class _Link(msgspec.Struct):
         return self.predicate is None or self.predicate.test(record) != self.negate
 
     def means_all(self, table: str, topic: str) -> bool | None:
-        """Say whether records of *table* for *topic* are selected; None: some of them are."""
+        """Return whether records of *table* for *topic* are selected; None: some are."""
         if self.predicate is None:
             return True
         meant = self.predicate.of_table(table, topic)
         return None if meant is None else meant != self.negate
 
     def topics(self, table: str, topics: Sequence[str]) -> Sequence[str]:
-        """Return the possible topics, after this transform, of records of *table* for *topics*."""
+        """Return the possible topics of records of *table* for *topics* after this transform."""
         found = []
         for topic in topics:
             meant = self.means_all(table, topic)
             found += [] if meant else [topic]
             if meant is not False:
-                with contextlib.suppress(BadRecordError):  # Then the records are not sent.
+                with contextlib.suppress(BadRecordError):  # Such records are not sent.
                     found.append(self.transform.topic(topic))
         return list(dict.fromkeys(found))
 
     def failed(self, error: Exception, table: str) -> BadRecordError:
-        """Return the error of a record or a schema of *table*."""
+        """Return the error for a record or a schema of *table*."""
         named = error if isinstance(error, BadRecordError) else BadRecordError(_reported(error))
         named.place = ", ".join(filter(None, (table, f"transforms.{self.name}", named.place)))
         return named
 
 
 class Chain:
-    """See the module. For one thread."""
+    """Applies the transforms of a sink. For one thread."""
 
     def __init__(self, options: SinkOptions) -> None:
         """Load transforms and predicates.
@@ -105,15 +105,15 @@ class Chain:
         self._edits: dict[tuple[bytes, str], object] = {}
 
     def __bool__(self) -> bool:
-        """Say whether there are transforms."""
+        """Return whether there are transforms."""
         return bool(self._links)
 
     def schema(self, schema: RecordSchema, topic: str) -> RecordSchema:
         """Return the schema of records of *schema* after the last transform.
 
         Raises:
-            BadRecordError: they have none. From now on all of them are dead-lettered, even if no
-                transform fails on them: a reader would not find their schema.
+            BadRecordError: there is none. From now on all its records are dead-lettered, even if
+                transforms succeed: consumers would not find their schema.
 
         """
         topics: Sequence[str] = [topic]
@@ -122,18 +122,18 @@ class Chain:
                 if any(link.means_all(schema.table, each) is not False for each in topics):
                     schema = _after(link, schema)
                 topics = link.topics(schema.table, topics)
-            except Exception as error:  # noqa: BLE001 (a transform may fail as it likes: R11)
+            except Exception as error:  # noqa: BLE001 (a transform may raise anything: R11)
                 failed = self._failed[schema.schema_id] = link.failed(error, schema.table)
                 raise failed from None
         return schema
 
     def edits(self, schema: RecordSchema, topic: str) -> SchemaEdits | None:
-        """Return what becomes of records of *schema* for *topic*; None: it depends on them."""
+        """Return the edits for records of *schema* for *topic*; None: they depend on records."""
         known = self._edits.get((schema.schema_id, topic), self)
         if known is self:
             try:
                 known = self._edits_of(schema, topic)
-            except Exception:  # noqa: BLE001 (of a transform: it is found again for the record)
+            except Exception:  # noqa: BLE001 (a transform's: raised again for the record)
                 known = None
             self._edits[schema.schema_id, topic] = known
         return known if isinstance(known, SchemaEdits) else None
@@ -141,7 +141,7 @@ class Chain:
     def _edits_of(self, schema: RecordSchema, topic: str) -> SchemaEdits | None:
         if not self._links:
             return SchemaEdits((), (), schema, topic, is_dropped=False)
-        # Only here: most jobs have no transforms, and would import these at each start.
+        # Imported here, because most jobs have no transforms.
         from headrace.connector.serde.transforms import builtin, edits  # noqa: PLC0415
 
         parts: dict[str, list[Edit]] = {"key": [], "value": []}
@@ -184,10 +184,10 @@ class Chain:
         ]
 
     def check_topics(self, topics: Mapping[str, str]) -> None:
-        """Refuse transforms that change the topics of tables; *topics* has the first of each.
+        """Refuse transforms that change the topics of tables; *topics* has their first topics.
 
         Raises:
-            ConfigError: what the sink wrote can be read from its own topics only.
+            ConfigError: the sink's output can only be read from its own topics.
 
         """
         if any([topic] != self.topics(table, topic) for table, topic in topics.items()):
@@ -195,7 +195,7 @@ class Chain:
             raise ConfigError([Problem("sink.transforms", "change the topics of records", hint)])
 
     def apply(self, records: Sequence[Record]) -> Transformed:
-        """Transform *records*; a record that fails is dead-lettered alone (I8)."""
+        """Transform *records*; only a record that fails is dead-lettered (I8)."""
         lost: list[Quarantined] = []
         made = list(records)
         for link in self._links:
@@ -222,10 +222,10 @@ class Chain:
 def _applied(link: _Link, records: Sequence[Record], lost: list[Quarantined]) -> list[Record]:
     made: list[Record] = []
     run: list[Record] = []
-    for record in records:  # Records that are not selected keep their places among the others.
+    for record in records:  # Other records keep their places among the selected ones.
         try:
             meant = link.means(record)
-        except Exception as error:  # noqa: BLE001 (a predicate, too)
+        except Exception as error:  # noqa: BLE001 (a predicate's)
             lost.append(set_aside(record, link.failed(error, record.schema.table), _STAGE))
             continue
         if meant:
@@ -245,7 +245,7 @@ def _transformed(link: _Link, run: Sequence[Record], lost: list[Quarantined]) ->
             record.changed(schema=_after(link, record.schema))
             for record in link.transform.batch(run)
         ]
-    except Exception as error:  # noqa: BLE001 (a transform may fail as it likes: R11)
+    except Exception as error:  # noqa: BLE001 (a transform may raise anything: R11)
         if len(run) == 1:
             lost.append(set_aside(run[0], link.failed(error, run[0].schema.table), _STAGE))
             return []
@@ -268,7 +268,7 @@ def _after(link: _Link, schema: RecordSchema) -> RecordSchema:
 
 
 def _unlisted(options: SinkOptions) -> Iterator[Problem]:
-    """Yield problems of options without effect, and of transforms that would apply twice."""
+    """Yield problems of options without effect, and of transforms used twice."""
     used = [value for key, value in options.transforms_options.items() if _own(key) == "predicate"]
     for group, listed, given in (
         ("transforms", options.transforms, options.transforms_options),
@@ -298,7 +298,7 @@ def _negations(options: SinkOptions) -> Iterator[Problem]:
 
 
 def _own(key: str) -> str:
-    """Return the transform's own name of an option."""
+    """Return the transform's own name for an option."""
     return key.split(".", 2)[2]
 
 

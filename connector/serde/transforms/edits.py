@@ -1,7 +1,7 @@
-"""Transforms as edits of Avro: what they do to every record of a schema, known beforehand.
+"""Transforms as edits of Avro: the same for every record of a schema, known in advance.
 
-A transform is an edit if what it does depends on schema, table and topic alone, apart from the
-write time. What these transforms do to objects is in `builtin`; both ways give the same bytes.
+A transform is an edit if its effect only depends on schema, table and topic, apart from the write
+time. The effect of these transforms on objects is in `builtin`; both ways give the same bytes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,18 +33,18 @@ Make = Callable[[Document, Document, str], Edit]
 
 
 class NotAnEditError(Exception):
-    """What the transform does depends on the record."""
+    """The effect of the transform depends on the record."""
 
 
 def edits_of(transform: Transform, schema: Document, topic: str) -> Sequence[Edit]:
-    """Return what *transform* does to keys or values of *schema*, one edit after the other.
+    """Return the effect of *transform* on keys or values of *schema*, as successive edits.
 
     Raises:
-        NotAnEditError: it must be given records.
+        NotAnEditError: it needs the records.
 
     """
     at = _Types(schema)
-    kind = type(transform)  # What a plugin derives from these may do something else.
+    kind = type(transform)  # A plugin's subclass may behave differently.
     if isinstance(transform, MaskField) and kind is MaskField:
         mask = _Mask(at, transform.config.replacement)
         return [at.edited(schema, _paths(transform.config.fields), mask.at)]
@@ -60,7 +60,7 @@ def edits_of(transform: Transform, schema: Document, topic: str) -> Sequence[Edi
 
 
 def without(schema: Document, names: Sequence[str]) -> Edit:
-    """Return the edit of a record that leaves out the fields with these *names*."""
+    """Return the edit of a record that drops the fields with these *names*."""
     at = _Types(schema)
     return at.edited(schema, _paths(names), at.dropped)
 
@@ -89,7 +89,7 @@ def _added(at: "_Types", transform: InsertField, schema: Document, topic: str) -
         if config.static_value is not None:
             added = _THERE + octets.sized(config.static_value.encode())
     routed = _THERE + octets.sized(topic.encode()) if config.topic_field else b""
-    if config.timestamp_field and routed:  # The time would be behind the topic.
+    if config.timestamp_field and routed:  # The time would follow the topic.
         raise NotAnEditError
     adds_time = bool(config.timestamp_field)
     whole = at.plain(octets.KEEP, schema)
@@ -108,17 +108,17 @@ class _Types:
         return Edit(action, self._pieces.of(avro_type)[1], content=content)
 
     def inner(self, avro_type: AvroType) -> tuple[Document | None, bool]:
-        """Return the record that a type is, if it is one, and whether it may be null."""
+        """Return the record in a type, or None, and whether it may be null."""
         if isinstance(avro_type, list) and (len(avro_type) != _PAIR or avro_type[0] != "null"):
             raise NotAnEditError
         return record_in(avro_type, self.known)
 
     def dropped(self, _record: Document, field: Document, _path: str) -> Edit:
-        """Return the edit that leaves a field out."""
+        """Return the edit that drops a field."""
         return self.plain(octets.DROP, field["type"])
 
     def cast(self, targets: Mapping[str, str], path: str, avro_type: AvroType) -> Edit:
-        """Return the edit that casts the field at *path*, to its type in *targets*."""
+        """Return the edit that casts the field at *path* to its type in *targets*."""
         if isinstance(avro_type, list):
             return Edit(octets.OPTION, None, self.cast(targets, path, avro_type[-1]))
         made = cast_of(avro_type, targets[path], self.known, path)
@@ -128,7 +128,7 @@ class _Types:
         return Edit(octets.CONVERT, converting(known, made.becomes, made.of_bytes))
 
     def check(self, record: Document, path: Sequence[str]) -> None:
-        """Raise NotAnEditError if *path* leads into a value that is not a record, such as a map."""
+        """Raise NotAnEditError if *path* leads into a value other than a record, such as a map."""
         field = field_of(record, path[0])
         if field is not None and len(path) > 1:
             inner, _ = self.inner(field["type"])
@@ -139,7 +139,7 @@ class _Types:
     def edited(
         self, record: Document, paths: Sequence[Sequence[str]], make: Make, prefix: str = ""
     ) -> Edit:
-        """Return the edit of the fields at *paths* behind *prefix*; the other fields stay."""
+        """Return the edit of the fields at *paths* after *prefix*; others are kept."""
         parts = []
         for field in record["fields"]:
             inner = [path[1:] for path in paths if path[0] == field["name"]]
@@ -170,14 +170,14 @@ class _Types:
 
 
 class _Mask:
-    """The masks of fields: see `masking`."""
+    """The masks of fields, as described for `masking`."""
 
     def __init__(self, at: _Types, replacement: str | None) -> None:
         self._types = at
         self._replacement = replacement
 
     def at(self, record: Document, field: Document, _path: str) -> Edit:
-        """Return the mask of a field of *record* that is to be masked."""
+        """Return the mask of a field of *record*."""
         return self._of_field(record, field)
 
     def _of_field(self, record: Document, field: Document) -> Edit:

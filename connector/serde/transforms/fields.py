@@ -10,7 +10,7 @@ Change = Callable[[Document], Document | None]
 
 
 def edited_schema(schema: Document, path: Sequence[str], change: Change) -> Document:
-    """Return a record's opened schema with the field at *path* changed; None leaves it out."""
+    """Return a record's opened schema with the field at *path* changed; None drops it."""
     fields: list[Document] = []
     for field in schema["fields"]:
         if field["name"] != path[0]:
@@ -32,7 +32,7 @@ def _edited_type(avro_type: Any, path: Sequence[str], change: Change) -> Any:  #
 
 
 def edited(datum: Document, path: Sequence[str], change: Callable[[Any], Any]) -> Document:
-    """Return data with the value at *path* changed; without one, the same data."""
+    """Return data with the value at *path* changed, or the same data without such a value."""
     inner = datum.get(path[0])
     if path[0] not in datum or (len(path) > 1 and not isinstance(inner, Mapping)):
         return datum
@@ -52,7 +52,7 @@ def record_in(
     avro_type: Any,  # noqa: ANN401 (Avro's)
     known: Mapping[str, Document],
 ) -> tuple[Document | None, bool]:
-    """Return the record that a type is, if it is one, and whether it may be null."""
+    """Return the record in a type, or None, and whether it may be null."""
     optional_too = isinstance(avro_type, list)
     inner = avro_type[1] if optional_too and len(avro_type) > 1 else avro_type
     if isinstance(inner, str):
@@ -64,7 +64,7 @@ def record_in(
 def field_at(
     schema: Document, path: Sequence[str], known: Mapping[str, Document]
 ) -> Document | None:
-    """Return the field at *path*, nullable if a record on the path is; None if there is none.
+    """Return the field at *path*, nullable if a record on the path is, or None.
 
     *known* are the named types of the whole schema.
     """

@@ -21,14 +21,14 @@ _EMPTY: Final[Mapping[str, object]] = {
     "double": 0.0,
     "bytes": b"",
 }
-ZERO: Final = b"\x00"  # For a number in bytes: no bytes at all are not a number.
+ZERO: Final = b"\x00"  # For a number in bytes: empty bytes are not a number.
 NUMBER_IN_BYTES: Final = ("Decimal", "unscaled")  # CQL's decimal: the record, and its field.
 
 
 def mask_at(
     schema: Document, path: Sequence[str], known: Mapping[str, Document], text: str | None
 ) -> Mask | None:
-    """Return the mask of the field at *path* of a record's *schema*; None: it does not have it.
+    """Return the mask of the field at *path* of a record's *schema*, or None without it.
 
     The other parameters are as for `masked`.
     """

@@ -1,4 +1,4 @@
-"""Checks names of fields and headers: names of fields are those that Avro allows, each once."""
+"""Checks names of fields and headers: field names must be valid in Avro, and unique."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _HINT: Final = "Avro's names have letters, digits and _, and do not start with a
 
 
 def check_names(key: str, names: Iterable[str]) -> None:
-    """Raise ConfigError if one of *names*, from the option *key*, is not a name for a field."""
+    """Raise ConfigError if one of *names*, from the option *key*, is not a valid field name."""
     for name in names:
         if not AVRO_NAME.fullmatch(name):
             raise ConfigError([Problem(key, f"expected a field's name, found {name!r}", _HINT)])
@@ -31,7 +31,7 @@ def check_headers(key: str, names: Iterable[str]) -> None:
 
 
 def check_fields(schema: Document) -> None:
-    """Raise TransformError if a record within *schema* has a field twice, or with a bad name."""
+    """Raise TransformError if a record within *schema* has a duplicate or bad field name."""
     for record in definitions(schema).values():
         counts = Counter(field["name"] for field in record.get("fields", ()))
         for name, count in counts.items():

@@ -16,7 +16,8 @@ class PartTransform(Transform):
     def part_schema(self, schema: Document, whole: RecordSchema) -> Document:  # noqa: ARG002
         """Return the changed schema. In both schemas, each use of a type has its definition.
 
-        So a dropped field removes no definition, and changing a field changes no other field.
+        So dropping a field does not remove a definition, and changing a field does not change
+        another one.
         """
         return schema
 

@@ -20,7 +20,7 @@ class PatternConfig:
 
 
 class TopicNameMatches(Predicate):
-    """Whether the topic matches a pattern."""
+    """Selects records whose topic matches a pattern."""
 
     config_class = PatternConfig
     config: PatternConfig
@@ -36,7 +36,7 @@ class TopicNameMatches(Predicate):
 
 
 class TableMatches(Predicate):
-    """Whether `keyspace.table` matches a pattern."""
+    """Selects records whose `keyspace.table` matches a pattern."""
 
     config_class = PatternConfig
     config: PatternConfig
@@ -63,7 +63,7 @@ class HasHeaderKeyConfig:
 
 
 class HasHeaderKey(Predicate):
-    """Whether the record has a header of its own, by name."""
+    """Selects records that have a header of their own, by name."""
 
     config_class = HasHeaderKeyConfig
     config: HasHeaderKeyConfig
@@ -80,7 +80,7 @@ class OperationIsConfig:
     operations: tuple[str, ...] = option("INSERT, UPDATE, DELETE, DELETE_RANGE, DELETE_PARTITION.")
 
     def __post_init__(self) -> None:
-        """Check that there are such operations."""
+        """Check that these operations exist."""
         known = [operation.value for operation in Operation]
         for each in self.operations or ("",):
             if each not in known:
@@ -89,7 +89,7 @@ class OperationIsConfig:
 
 
 class OperationIs(Predicate):
-    """Whether the change is one of some operations."""
+    """Selects changes with one of some operations."""
 
     config_class = OperationIsConfig
     config: OperationIsConfig
