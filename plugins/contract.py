@@ -61,7 +61,7 @@ class Idle(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """Nothing to read any more: a bounded source has ended."""
+    """The end of a bounded source: there is nothing more to read."""
 
 
 class CloseReason(StrEnum):

@@ -16,7 +16,7 @@ QUARANTINE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 class StateLostError(FatalError):
-    """A split that had state has none any more: the framework must not guess."""
+    """The state of a split no longer exists: the framework must not guess."""
 
     code = "state_lost"
 

@@ -279,7 +279,7 @@ class MicroBatchesSuite(CapabilitySuite):
         assert expected == Counter(identities(driver, found))
 
     def test_a_step_has_an_end(self, driver: SourceDriver) -> None:
-        """Steps of any size reach the end of one large step, and then there is no other."""
+        """Steps of any size reach the end of one large step, and then end."""
         source = driver.source()
         steps = MicroBatches.of(source)
         last, at = steps.ahead(None, ALL_BYTES), steps.ahead(None, 1)

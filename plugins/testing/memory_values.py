@@ -28,7 +28,7 @@ class MemoryConfig:
 
 
 class MemoryValues(KeyValues):
-    """See `KeyValues`."""
+    """Rows in memory, as described for `KeyValues`."""
 
     config_class = MemoryConfig
     noun = "memory"
@@ -41,34 +41,34 @@ class MemoryValues(KeyValues):
 
     @classmethod
     def open(cls, config: MemoryConfig, *, create: bool = True) -> Self:
-        """See `KeyValues.open`."""
+        """Implement `KeyValues.open`."""
         del create
         return cls(cls._MEMORIES.setdefault(config.name, Memory()), config.name)
 
     @property
     def place(self) -> str:
-        """See `KeyValues.place`."""
+        """The place, as described for `KeyValues.place`."""
         return f"memory {self._name}"
 
     def read(self, keys: Collection[Key]) -> Mapping[Key, Entry]:
-        """See `KeyValues.read`."""
+        """Implement `KeyValues.read`."""
         rows = self._rows()
         with self._memory.lock:
             return {key: rows[key] for key in keys if key in rows}
 
     def scan(self, partitions: Collection[Partition]) -> Mapping[Key, Entry]:
-        """See `KeyValues.scan`."""
+        """Implement `KeyValues.scan`."""
         rows, wanted = self._rows(), set(partitions)
         with self._memory.lock:
             found = [key for key in rows if key.partition in wanted]
             return {key: rows[key] for key in sorted(found, key=lambda key: key.name)}
 
     def names(self, partition: Partition) -> Sequence[str]:
-        """See `KeyValues.names`."""
+        """Implement `KeyValues.names`."""
         return [key.name for key in self.scan([partition])]
 
     def put(self, rows: Mapping[Key, bytes | None]) -> None:
-        """See `KeyValues.put`."""
+        """Implement `KeyValues.put`."""
         self._rows()
         with self._memory.lock:
             for key, value in rows.items():
@@ -77,7 +77,7 @@ class MemoryValues(KeyValues):
     def change(
         self, changes: Sequence[Change], before: Mapping[Key, bytes] | None = None
     ) -> Sequence[bool | None]:
-        """See `KeyValues.change`."""
+        """Implement `KeyValues.change`."""
         rows, applied = self._rows(), []
         with self._memory.lock:
             for key, value in (before or {}).items():
@@ -96,7 +96,7 @@ class MemoryValues(KeyValues):
         return applied
 
     def close(self) -> None:
-        """See `KeyValues.close`."""
+        """Implement `KeyValues.close`."""
 
     def _rows(self) -> dict[Key, Entry]:
         if self._memory.away:

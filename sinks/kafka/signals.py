@@ -48,7 +48,7 @@ class KafkaSignals(Signals):
         self._consumer.subscribe([topic])
 
     def take(self, seconds: float) -> Sequence[Signal]:
-        """See `Signals`. Raises BrokerUnreachableError, TopicMissingError."""
+        """Implement `Signals.take`. Raises BrokerUnreachableError, TopicMissingError."""
         found, failed = [], None
         for message in taken(self._consumer, seconds):
             if (error := message.error()) is not None:
@@ -64,7 +64,7 @@ class KafkaSignals(Signals):
         return found
 
     def done(self, signal: Signal) -> None:
-        """See `Signals`. A commit that fails is logged: the message may be read again."""
+        """Implement `Signals.done`. A failed commit is logged: the message may be read again."""
         end = self._ends.pop(signal.origin)
         try:
             self._consumer.commit(offsets=[end], asynchronous=False)

@@ -116,7 +116,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         self.window_ms = self._timeout_ms
 
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:
-        """See `TransactionalWriter.begin`.
+        """Implement `TransactionalWriter.begin`.
 
         Raises:
             FencedError: a later writer has started.
@@ -142,7 +142,7 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         return self._offsets.read(deadline_ms)
 
     def submit(self, delivery: Delivery, settle: Settle) -> None:
-        """See `Writer.submit`; the first one since a commit opens a transaction.
+        """Implement `Writer.submit`; the first one since a commit opens a transaction.
 
         Raises:
             AbortedError: the transaction is broken.
@@ -153,14 +153,14 @@ class KafkaTransactions(KafkaWriter, TransactionalWriter):
         super().submit(delivery, settle)
 
     def drain(self, deadline_ms: int) -> bool:
-        """See `Writer.drain`."""
+        """Implement `Writer.drain`."""
         settled = super().drain(deadline_ms)
         if not settled:
             self._call_back()
         return settled
 
     def commit(self, entries: Mapping[str, bytes | None], deadline_ms: int) -> bool:
-        """See `TransactionalWriter.commit`."""
+        """Implement `TransactionalWriter.commit`."""
         if self._phase is not _Phase.DECIDING:
             self._open()
             if not (self._enter(entries, deadline_ms) and self._flushed(deadline_ms)):

@@ -104,7 +104,7 @@ class MutationBatch(Batch):
         self._omitted: dict[int, int] = {}  # By the start of the mutation in `agreed`.
 
     def __del__(self) -> None:
-        """Give the memory of the `AgreedMutations` back."""
+        """Return the memory of the `AgreedMutations`."""
         if self._intake is not None:
             self._intake.give_back(self._agreed)
 

@@ -228,7 +228,7 @@ class CassandraReader(Reader):
         return Idle(more=self._pump.more)
 
     def _due_ms(self) -> int | None:
-        """See `split_feed.Due`."""
+        """Return when to ask again, as described for `split_feed.Due`."""
         split_time_ms = self._agreement.split_time_ms
         if not self._is_settled() or split_time_ms >= self._checked_ms + _CHECK_MS:
             return None
@@ -263,7 +263,7 @@ class CassandraReader(Reader):
         )
 
     def _is_still(self, demand: Demand) -> bool:
-        """Return whether there is no position to return either, while nothing else is new."""
+        """Return whether there is no new position either, when nothing else is new."""
         if demand.end_may_wait:
             return True
         return not (self._owes_end or self._moves != self._pump.moves or self._has_aged(demand))

@@ -135,7 +135,7 @@ class CassandraSource(
 
     @classmethod
     def token_range(cls, split_id: str) -> TokenRange | None:
-        """See `splits.token_range`."""
+        """Return the range of a split, as described for `splits.token_range`."""
         return token_range(split_id)
 
     def resplit(
@@ -261,7 +261,7 @@ class CassandraSource(
 
     @classmethod
     def check_place(cls, target: str) -> None:
-        """See `survey.check_place`."""
+        """Check a place, as described for `survey.check_place`."""
         seek.check_place(target)
 
     def ahead(self, position: Position | None, size_bytes: int) -> Position:

@@ -166,7 +166,7 @@ class TableSource(Source, BulkReading, RowReading, TypedColumns):
         return TableReader(self.config, self.table, split.split_id, start, int(until))
 
     def rows(self, keys: Sequence[Document], level: str) -> Batch:
-        """See `RowReading`; reads several rows at a time.
+        """Implement `RowReading.rows`; reads several rows at a time.
 
         Raises:
             TableQueryError: a row could not be read.
@@ -187,7 +187,7 @@ class TableSource(Source, BulkReading, RowReading, TypedColumns):
         return ChangeBatch("rows", NumberPosition(0), 0, records_of(changes, shape), [shape.schema])
 
     def token_of(self, key: Document) -> int | None:
-        """See `RowReading`. Raises as `rows`."""
+        """Implement `RowReading.token_of`. Raises as `rows`."""
         columns = [column.name for column in self.table.partition_key]
         _check_names(self.table, key, columns, "give each column of the partition key, once")
         with connected(self.config.contact) as session:

@@ -31,7 +31,7 @@ class Deciding:
     """The deciding partition. Its calls may raise StoreUnavailableError."""
 
     def __init__(self, values: CassandraValues, name: str, clock: Clock) -> None:
-        """Look at nothing yet."""
+        """Start without reading the head."""
         self.place = f"{values.place}, history {name}"
         self._values = values
         self._partition = decided("history", name)

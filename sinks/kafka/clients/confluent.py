@@ -23,11 +23,11 @@ class ConfluentClient:
         self._producer = Producer({**options, "error_cb": on_error})
 
     def __len__(self) -> int:
-        """See `Client`."""
+        """Implement `Client.__len__`."""
         return len(self._producer)
 
     def produce(self, reports: Reports, begin: int, end: int) -> tuple[int, KafkaError | None]:
-        """See `Client`."""
+        """Implement `Client.produce`."""
         call = _Call(reports)
         reached, error = self._produce(call, begin, end)
         if reached > begin:
@@ -66,7 +66,7 @@ class ConfluentClient:
         return end, None
 
     def put(self, topic: str, value: bytes | None, key: bytes, partition: int) -> KafkaError | None:
-        """See `Client`."""
+        """Implement `Client.put`."""
         try:
             self._producer.produce(topic, value, key, partition)
         except BufferError:
@@ -77,7 +77,7 @@ class ConfluentClient:
         return None
 
     def poll(self, wait_ms: int) -> None:
-        """See `Client`."""
+        """Implement `Client.poll`."""
         try:
             self._producer.poll(wait_ms / 1000)
         except KafkaException as error:  # Fatal errors are raised.
@@ -85,7 +85,7 @@ class ConfluentClient:
         self._take()
 
     def flush(self, wait_ms: int) -> None:
-        """See `Client`."""
+        """Implement `Client.flush`."""
         try:
             self._producer.flush(wait_ms / 1000)
         except KafkaException as error:  # Fatal errors are raised.
@@ -93,7 +93,7 @@ class ConfluentClient:
         self._take()
 
     def cluster(self, topic: str | None, wait_ms: int) -> Cluster:
-        """See `Client`."""
+        """Implement `Client.cluster`."""
         seconds = wait_ms / 1000
         if topic is None:
             found = self._producer.list_topics(timeout=seconds)
@@ -103,33 +103,33 @@ class ConfluentClient:
         return Cluster(hosts, None if topic is None else found.topics[topic].error)
 
     def purge(self, *, waits: bool) -> None:
-        """See `Client`."""
+        """Implement `Client.purge`."""
         self._producer.purge(blocking=not waits)  # `blocking` means the opposite.
 
     def close(self) -> None:
-        """See `Client`."""
+        """Implement `Client.close`."""
         if hasattr(self, "_producer"):
             self._calls.clear()
             self._producer.purge()
             del self._producer  # Now, not at garbage collection: it has threads.
 
     def init_transactions(self, seconds: float) -> None:
-        """See `Client`."""
+        """Implement `Client.init_transactions`."""
         self._producer.init_transactions(seconds)
 
     def begin_transaction(self) -> None:
-        """See `Client`."""
+        """Implement `Client.begin_transaction`."""
         self._producer.begin_transaction()
 
     def commit_transaction(self, seconds: float) -> None:
-        """See `Client`."""
+        """Implement `Client.commit_transaction`."""
         try:
             self._producer.commit_transaction(seconds)
         finally:
             self._take()
 
     def abort_transaction(self, seconds: float) -> None:
-        """See `Client`."""
+        """Implement `Client.abort_transaction`."""
         try:
             self._producer.abort_transaction(seconds)
         finally:

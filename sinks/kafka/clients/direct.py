@@ -21,30 +21,30 @@ class DirectClient:
         self._closed = False
 
     def __len__(self) -> int:
-        """See `Client`."""
+        """Implement `Client.__len__`."""
         return len(self._handle)
 
     def produce(self, reports: Reports, begin: int, end: int) -> tuple[int, KafkaError | None]:
-        """See `Client`."""
+        """Implement `Client.produce`."""
         reached, code = self._handle.produce(reports, begin, end)
         return reached, _refusal(code)
 
     def put(self, topic: str, value: bytes | None, key: bytes, partition: int) -> KafkaError | None:
-        """See `Client`."""
+        """Implement `Client.put`."""
         return _refusal(self._handle.put(topic, value, key, partition))
 
     def poll(self, wait_ms: int) -> None:
-        """See `Client`."""
+        """Implement `Client.poll`."""
         self._handle.poll(wait_ms)
         self._take()
 
     def flush(self, wait_ms: int) -> None:
-        """See `Client`."""
+        """Implement `Client.flush`."""
         self._handle.flush(wait_ms)
         self._take()
 
     def cluster(self, topic: str | None, wait_ms: int) -> Cluster:
-        """See `Client`."""
+        """Implement `Client.cluster`."""
         try:
             hosts, code = self._handle.metadata(topic, wait_ms)
         except CallError as error:
@@ -52,33 +52,33 @@ class DirectClient:
         return Cluster(hosts, KafkaError(code) if code else None)
 
     def purge(self, *, waits: bool) -> None:
-        """See `Client`."""
+        """Implement `Client.purge`."""
         self._handle.purge(waits=waits)
 
     def close(self) -> None:
-        """See `Client`."""
+        """Implement `Client.close`."""
         if not self._closed:
             self._closed = True
             self._handle.purge(waits=False)
             self._handle.close()
 
     def init_transactions(self, seconds: float) -> None:
-        """See `Client`."""
+        """Implement `Client.init_transactions`."""
         self._call(lambda: self._handle.init_transactions(_ms(seconds)))
 
     def begin_transaction(self) -> None:
-        """See `Client`."""
+        """Implement `Client.begin_transaction`."""
         try:
             self._handle.begin_transaction()
         except CallError as error:
             raise _exception(error) from None
 
     def commit_transaction(self, seconds: float) -> None:
-        """See `Client`."""
+        """Implement `Client.commit_transaction`."""
         self._call(lambda: self._handle.commit_transaction(_ms(seconds)))
 
     def abort_transaction(self, seconds: float) -> None:
-        """See `Client`."""
+        """Implement `Client.abort_transaction`."""
         self._call(lambda: self._handle.abort_transaction(_ms(seconds)))
 
     def _call(self, call: Callable[[], None]) -> None:

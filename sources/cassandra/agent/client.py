@@ -312,7 +312,7 @@ class RemoteSegment:
 
     @property
     def supply(self) -> Supply | None:
-        """See `SegmentBytes`: for a plain segment, while the logs' data read ahead is kept."""
+        """Return the supply of a plain segment while the data read ahead is kept."""
         return self._supply if self.by_entries and self._log.is_kept else None
 
     def _supply(self, framer: Framer, offset: int) -> None:

@@ -23,6 +23,6 @@ class Rooms:
         return self._free.pop() if self._free else Block("B", ROOM_BYTES).view()
 
     def give_back(self, room: memoryview) -> None:
-        """Return memory to the pool: it must not be read any more."""
+        """Return memory to the pool; it must not be read afterwards."""
         if len(room) == ROOM_BYTES and len(self._free) < ROOMS_MAX:
             self._free.append(room)

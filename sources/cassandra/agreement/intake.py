@@ -301,7 +301,7 @@ class Intake:
         self.sequence = max(self.sequence, self.agreements[split].number)
 
     def read_further(self, split: int, further: FurtherRead | None) -> None:
-        """Make *split* also skip the entries in *further*; None: no more."""
+        """Make *split* also skip the entries in *further*, if any."""
         self.has_further[split] = further is not None
         self.further[split] = further
 

@@ -123,15 +123,15 @@ class MessageColumns(MessageOutput):
         return msgspec.structs.replace(encoded, keys=keys, values=values)
 
     def add_key(self, key: bytes) -> int:
-        """See `MessageOutput`."""
+        """Implement `MessageOutput.add_key`."""
         return self.keys.constant(key)
 
     def add_value(self, out: AvroBytes, begin: int, end: int, tail: int, tail_end: int) -> int:
-        """See `MessageOutput`."""
+        """Implement `MessageOutput.add_value`."""
         return self.values.join(out.out, begin, end, tail, tail_end)
 
     def keep_first(self, count: int) -> int:
-        """See `MessageOutput`."""
+        """Implement `MessageOutput.keep_first`."""
         self.keys.truncate(count)
         self.values.truncate(count)
         return 0
@@ -170,7 +170,7 @@ class ColumnWriter(ChangeOutput):
         return self.messages.joined(agreed, nodes)
 
     def enter(self, plans: list[TablePlan], epoch: int) -> int:
-        """See `ChangeOutput`."""
+        """Implement `ChangeOutput.enter`."""
         self.by_plan = {}
         for i, table in enumerate(self.tables_of(epoch)):
             plan = plans[i]
@@ -180,12 +180,12 @@ class ColumnWriter(ChangeOutput):
         return 0
 
     def keep_first(self, count: int) -> int:
-        """See `ChangeOutput`."""
+        """Implement `ChangeOutput.keep_first`."""
         self.typed.truncate(count)
         return 0
 
     def wants(self, plan: TablePlan) -> int:
-        """See `ChangeOutput`."""
+        """Implement `ChangeOutput.wants`."""
         if plan is self.bound or (plan is not self.other and self._bind(plan)):
             return self.wanted
         return constants.UNWANTED
@@ -201,7 +201,7 @@ class ColumnWriter(ChangeOutput):
         return 1
 
     def write(self, plan: TablePlan, operation: int, timestamp: int, row: int, ended: int) -> int:
-        """See `ChangeOutput`."""
+        """Implement `ChangeOutput.write`."""
         is_row = operation <= constants.OP_DELETE
         flags = self.reader.words[row + constants.FLAGS] if is_row else 0
         ttl = 0
@@ -246,7 +246,7 @@ class ColumnWriter(ChangeOutput):
         return 0
 
     def finish(self, number: int, count: int) -> int:  # noqa: ARG002 (the facts have both)
-        """See `ChangeOutput`."""
+        """Implement `ChangeOutput.finish`."""
         return 0
 
     def _write_key(self, plan: TablePlan, row: int) -> None:

@@ -114,19 +114,19 @@ class JsonChanges(ChangeOutput):
     # ---- called by the transcoder ----
 
     def enter(self, plans: list[TablePlan], epoch: int) -> int:
-        """See `ChangeOutput`."""
+        """Implement `ChangeOutput.enter`."""
         self.plans = plans
         self.epoch = epoch
         self.bound = None
         return 0
 
     def keep_first(self, count: int) -> int:  # noqa: ARG002 (all of it is rewritten)
-        """See `ChangeOutput`: a mutation does not fit."""
+        """Implement `ChangeOutput.keep_first`: a mutation does not fit."""
         self.undone = 1
         return 0
 
     def wants(self, plan: TablePlan) -> int:
-        """See `ChangeOutput`."""
+        """Implement `ChangeOutput.wants`."""
         if plan is not self.bound:
             self._bind(plan)
         return constants.WITHOUT_MESSAGE
@@ -142,7 +142,7 @@ class JsonChanges(ChangeOutput):
         self.bound = plan
 
     def write(self, plan: TablePlan, operation: int, timestamp: int, row: int, ended: int) -> int:
-        """See `ChangeOutput`."""
+        """Implement `ChangeOutput.write`."""
         out, table = self.out, self.table
         is_row = operation <= constants.OP_DELETE
         has_columns = operation <= constants.OP_UPDATE
@@ -189,7 +189,7 @@ class JsonChanges(ChangeOutput):
         return 0
 
     def finish(self, number: int, count: int) -> int:
-        """See `ChangeOutput`: write the origin of the changes."""
+        """Implement `ChangeOutput.finish`: write the origin of the changes."""
         if not self.pending:
             return 0
         out, meta = self.out, self.agreed.meta

@@ -82,7 +82,7 @@ class FramedLog:
         return self._log.segments()
 
     def is_still(self) -> bool:
-        """See `LogReader.is_still`."""
+        """Implement `LogReader.is_still`."""
         return self._log.is_still()
 
     def open(self, segment: SegmentInfo) -> SegmentBytes:
@@ -92,9 +92,9 @@ class FramedLog:
         return FramedSegment(file, blocks, self._copies) if blocks else self._log.open(segment)
 
     def narrow(self, passed: Collection[bytes], kept: Collection[bytes], arcs: Arcs) -> bool:
-        """See `LogReader.narrow`."""
+        """Implement `LogReader.narrow`."""
         return self._log.narrow(passed, kept, arcs)
 
     def fetch(self, segment_id: int, position: int, length: int) -> Rescued | None:
-        """See `LogReader.fetch`."""
+        """Implement `LogReader.fetch`."""
         return self._log.fetch(segment_id, position, length)

@@ -328,14 +328,14 @@ class LogDirectory:
         return [*last[:-1], replace(live, limit=said.offset, durable_ms=durable_ms)]
 
     def is_still(self) -> bool:
-        """See `LogReader.is_still`."""
+        """Implement `LogReader.is_still`."""
         return self._is_settled and self._watch is not None and self._watch.is_still()
 
     def follow(self, descriptors: Descriptors | None) -> None:
         """Do nothing: the directory is always watched."""
 
     def is_written(self) -> bool:
-        """See `NodeLog.is_written`."""
+        """Implement `NodeLog.is_written`."""
         if self._watch is None or self.listed is None:
             return True
         if self.tells:

@@ -296,7 +296,7 @@ class SegmentRetention:
         return max([self._disposal.min_free + size - free, *over])
 
     def _make_room(self, size: int) -> bool:
-        """Remove what may be removed to hold *size* more bytes. Return whether they fit."""
+        """Remove removable files until *size* more bytes fit. Return whether they do."""
         shortage = self._shortage(size)
         if shortage > 0:
             self._dispose(0, 0, shortage)

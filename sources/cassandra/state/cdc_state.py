@@ -169,7 +169,7 @@ class StoredTopology(NamedTuple):
 
 @dataclass(frozen=True)
 class CdcState(Position):
-    """See the module. `number` is the last record's number.
+    """The state of a split. `number` is the last record's number.
 
     `hosts` and `keyspaces` give the numbers in the rows a meaning. The logs of `hosts` are those
     that the split reads; an empty name is a free number. `needs` has, per node, where copies of
@@ -420,7 +420,7 @@ def _until(versions: Sequence[StoredVersion], marker: Marker) -> tuple[StoredVer
 
 
 def left_ahead(ahead: Sequence[Ahead], markers: Mapping[str, Marker]) -> tuple[Ahead, ...]:
-    """Return what is still ahead of *markers*."""
+    """Return the parts of *ahead* that *markers* have not reached."""
     none = Marker(0, 0)
     left = (
         Ahead(each.arc, {n: m for n, m in each.markers.items() if m > markers.get(n, none)})

@@ -192,7 +192,7 @@ def _merge(shares: Sequence[Share], records: "_Records") -> CdcState | None:
 
 
 def _left_behind(states: Sequence[CdcState], nodes: Sequence[str]) -> dict[str, Marker]:
-    """Return how far the logs were read that none of the states reads any more."""
+    """Return the markers of logs that are no longer read in any of the states."""
     left = sorted({node for state in states for node in state.markers}.difference(nodes))
     return {n: min(s.markers[n] for s in states if n in s.markers) for n in left}
 
@@ -341,7 +341,7 @@ def all_schemas(states: Sequence[CdcState]) -> dict[str, tuple[StoredVersion, ..
 
 
 def all_manifests(states: Sequence[CdcState]) -> dict[str, Stored]:
-    """Return what any of the states has listed of each log."""
+    """Return the combined manifest of each log in all states."""
     made: dict[str, Manifest] = {}
     for state in states:
         for node, stored in state.manifests.items():
