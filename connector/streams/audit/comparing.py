@@ -17,7 +17,7 @@ Json = Mapping[str, Any]  # Any: JSON.
 
 
 class Audit(msgspec.Struct, frozen=True):
-    """An audit of some tables: *tables* compared with the books, *windows* without books.
+    """An audit: *tables* are compared with the books, *windows* are only counted.
 
     `is_moving`: the job was delivering, so what is not yet booked does not differ.
     `unread` are partitions that were not read to their ends, so nothing is known to be missing.

@@ -180,7 +180,7 @@ class Memory:
                 self._let_out(slot, found, agreed)
 
     def _expire(self, slot: int, agreed: AgreedMutations, *, any_absent: bool) -> None:
-        """Expire a record (line 20): compare it again; then drop it, or publish it as it is.
+        """Expire a record (line 20): compare again; then drop it, or publish the copies seen.
 
         What cannot be read now is retried by a later sweep, unless a log is absent.
         """
