@@ -1,4 +1,4 @@
-"""Counts the contents of messages, each thing once, by group; repeats do not count.
+"""Counts the contents of messages, each thing once, by group; rereading adds nothing.
 
 The counts are in two mappings of bytes, so that any store can keep them: `names` has an entry for
 each thing, with the place of its first message, `sums` has one for each group and partition. After
