@@ -39,6 +39,7 @@ from headrace.plugins import (
 from headrace.plugins.records.codecs import CONTROL_HEADER, CONTROL_TABLE
 
 _AVRO: Final = "avro"
+_STARTS: Final = "avro.starts"
 _JSON: Final = msgspec.json.Encoder()
 
 
@@ -172,7 +173,8 @@ class Encoder:
                 with contextlib.suppress(BadRecordError):  # Only it is dead-lettered below.
                     return self._json.written(given, self._shaper.schemas, keys=self._json_keys)
         if _AVRO in batch.encodings:
-            given = self._completed(batch.encode(_AVRO))
+            with_starts = _STARTS in batch.encodings
+            given = self._completed(batch.encode(_STARTS if with_starts else _AVRO))
             if self._shaper.knows(batch, given):
                 return self._shaped(given)
         parts = []
@@ -189,7 +191,7 @@ class Encoder:
         values = list(given.values)
         for index, record in given.left.items():
             values[index] = self._avro.value(record)
-        return msgspec.structs.replace(given, values=values, left={})
+        return msgspec.structs.replace(given, values=values, left={}, starts=None)
 
     def _accepted(self, encoded: EncodedRecords) -> EncodedRecords:
         """Return *encoded* without records whose schema the schema store refused."""

@@ -226,7 +226,7 @@ class Shaper:
         return made
 
     def _done(self, given: EncodedRecords) -> Reshaper:
-        self._reshaper.apply(self._shapes, given.keys, given.values, given.headers)
+        self._reshaper.apply(self._shapes, given.keys, given.values, given.headers, given.starts)
         return self._reshaper
 
     def _lost(self, given: EncodedRecords) -> list[Quarantined]:

@@ -88,8 +88,8 @@ class Batch(ABC):
 
         The bytes of an encoding equal the framework's encoding of `records()` and `quarantined()`:
         its codec, or for `avro.flat` and `avro.primary` its Avro with that envelope or that key.
-        `avro.flat.primary` has both. A form is an encoding that only the source has, such as whole
-        mutations.
+        `avro.flat.primary` has both. `avro.starts` is `avro` with `EncodedRecords.starts`. A form
+        is an encoding that only the source has, such as whole mutations.
         """
         raise NotImplementedError(f"{type(self).__name__} does not encode {encoding}")
 

@@ -103,7 +103,9 @@ class EncodedRecords(msgspec.Struct, frozen=True, eq=False):
     `filtered` counts, by table, records that were left out on purpose. `left` are the indexes of
     records whose values here do not count: the framework encodes these. `facts` is set if the
     records were made in bulk. `checksums` are those of the records, if the batch has a `checksum`;
-    `omitted` is the sum of those of changes that were left out on purpose.
+    `omitted` is the sum of those of changes that were left out on purpose. `starts`, given for
+    `avro.starts`, says where in each value the columns of its payload begin and where the last
+    ends: 32-bit numbers of one record after another, the first of them -1 where it is not known.
     """
 
     keys: Sequence[bytes | None]
@@ -118,6 +120,7 @@ class EncodedRecords(msgspec.Struct, frozen=True, eq=False):
     facts: Facts | None = None
     checksums: Checksums | None = None
     omitted: int = 0
+    starts: memoryview | None = None
 
     __hash__ = None  # type: ignore[assignment]  # It compares lists.
 
@@ -149,4 +152,5 @@ class EncodedRecords(msgspec.Struct, frozen=True, eq=False):
             left={places[i]: record for i, record in self.left.items() if i in places},
             facts=None,
             checksums=self.checksums and self.checksums.chosen(indexes),
+            starts=None,
         )

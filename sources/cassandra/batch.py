@@ -49,7 +49,7 @@ _NOTHING: Final = EncodedRecords((), (), (), ())
 class MutationBatch(Batch):
     """Agreed mutations. All records made from one mutation are in the same batch."""
 
-    encodings = _WITH_LISTS | {"avro.flat", "avro.primary", "avro.flat.primary"}
+    encodings = _WITH_LISTS | {"avro.flat", "avro.primary", "avro.flat.primary", "avro.starts"}
     forms: ClassVar[frozenset[str]] = frozenset({MUTATIONS})
     _intake: Intake | None = None  # Until there is an `AgreedMutations` to give back.
 
@@ -417,9 +417,9 @@ def _pair(change: Change, provenance: Provenance) -> tuple[Change, Provenance]:
     return change, provenance
 
 
-def _shape(encoding: str) -> tuple[bool, bool]:
-    """Return whether this encoding has flat values, and whether it has primary keys."""
-    return ".flat" in encoding, ".primary" in encoding
+def _shape(encoding: str) -> tuple[bool, bool, bool]:
+    """Return whether an encoding has flat values, primary keys, and where columns begin."""
+    return ".flat" in encoding, ".primary" in encoding, ".starts" in encoding
 
 
 class FlaggedBatch(MutationBatch):

@@ -45,6 +45,7 @@ cdef enum:
     NUMBER = 10
     TEXT = 11
     SPILL_BYTES = 48
+    NODE_WORDS = 3
 
 cdef extern from *:
     """
@@ -160,16 +161,24 @@ cdef extern from *:
         return p ? p - base : -1;
     }
     static inline Py_ssize_t hr_o_note(const uint8_t *base, Py_ssize_t at, Py_ssize_t limit,
-                                       const int *node, int64_t *starts) {
+                                       const int *node, int64_t *starts, Py_ssize_t part,
+                                       Py_ssize_t until) {
         const uint8_t *p = base + at, *end = base + limit;
-        const int *inner = node + 3;
-        int i = 0;
-        for (; i < node[2]; i++, inner += inner[1]) {
-            starts[i] = p - base;
-            p = hr_o_pass(inner, p, end);
+        for (; part < until; part++, node += node[1]) {
+            starts[part] = p - base;
+            p = hr_o_pass(node, p, end);
             if (!p) return -1;
         }
-        return starts[i] = p - base;
+        return starts[until] = p - base;
+    }
+    static inline Py_ssize_t hr_o_given(const int *given, Py_ssize_t count, Py_ssize_t at,
+                                        Py_ssize_t end, int64_t *starts) {
+        int64_t before = at, wrong = given[0] != at || given[count] > end;
+        for (Py_ssize_t i = 0; i <= count; i++) {
+            wrong |= given[i] < before;
+            starts[i] = before = given[i];
+        }
+        return wrong ? -1 : (Py_ssize_t)before;
     }
     static inline Py_ssize_t hr_o_last(const uint8_t *base, Py_ssize_t at, Py_ssize_t limit,
                                        const int *node, Py_ssize_t first) {
@@ -310,8 +319,10 @@ cdef extern from *:
 
     #define hr_o_skip(v, at, end, plan, node) \\
         hr_o_skip_node(v, at, end, (const int *)(plan).data + (node))
-    #define hr_o_note_starts(v, at, end, plan, node, starts) \\
-        hr_o_note(v, at, end, (const int *)(plan).data + (node), (int64_t *)(starts).data)
+    #define hr_o_note_starts(v, at, end, plan, node, starts, part, until) \\
+        hr_o_note(v, at, end, (const int *)(plan).data + (node), (int64_t *)(starts).data, part, until)
+    #define hr_o_take_starts(given, first, count, at, end, starts) \\
+        hr_o_given((const int *)(given).data + (first), count, at, end, (int64_t *)(starts).data)
     #define hr_o_skip_last(v, at, end, plan, first) \\
         hr_o_last(v, at, end, (const int *)(plan).data, first)
     #define hr_o_put_all(out, at, content) \\
@@ -346,7 +357,8 @@ cdef extern from *:
     Py_ssize_t plain_end "hr_o_plain_end"(const unsigned char *view, Py_ssize_t at, Py_ssize_t end) noexcept
     int64_t whole "hr_o_whole_at"(const unsigned char *view, Py_ssize_t at, Py_ssize_t size) noexcept
     Py_ssize_t skip "hr_o_skip"(const unsigned char *view, Py_ssize_t at, Py_ssize_t end, const int[::1] plan, Py_ssize_t node) noexcept
-    Py_ssize_t note_starts "hr_o_note_starts"(const unsigned char *view, Py_ssize_t at, Py_ssize_t end, const int[::1] plan, Py_ssize_t node, int64_t[::1] starts) noexcept
+    Py_ssize_t note_starts "hr_o_note_starts"(const unsigned char *view, Py_ssize_t at, Py_ssize_t end, const int[::1] plan, Py_ssize_t node, int64_t[::1] starts, Py_ssize_t part, Py_ssize_t until) noexcept
+    Py_ssize_t take_starts "hr_o_take_starts"(const int[::1] given, Py_ssize_t first, Py_ssize_t count, Py_ssize_t at, Py_ssize_t end, int64_t[::1] starts) noexcept
     Py_ssize_t skip_last "hr_o_skip_last"(const unsigned char *view, Py_ssize_t at, Py_ssize_t end, const int[::1] plan, Py_ssize_t first) noexcept
     Py_ssize_t put_bytes "hr_o_put_all"(unsigned char *out, Py_ssize_t at, bytes content) noexcept
     Py_ssize_t put_part "hr_o_part"(unsigned char *out, Py_ssize_t at, const unsigned char *view, Py_ssize_t start, Py_ssize_t end, Py_ssize_t edge) noexcept

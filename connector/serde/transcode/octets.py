@@ -65,7 +65,9 @@ TRACE = 9
 NUMBER = 10
 TEXT = 11
 
-# The maximum bytes that `put_part` writes past the end of a value.
+NODE_WORDS = 3  # Of a plan's node, before those of its parts.
+
+# The most bytes that `put_part` writes beyond a value.
 SPILL_BYTES = 48
 
 _LONG_MAX = (1 << 63) - 1
@@ -227,18 +229,42 @@ def _skip_items(view: View, at: int, end: int, plan: Sequence[int], inner: int) 
 
 
 def note_starts(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
-    view: View, at: int, end: int, plan: Sequence[int], node: int, starts: memoryview
+    view: View,
+    at: int,
+    end: int,
+    plan: Sequence[int],
+    node: int,
+    starts: memoryview,
+    part: int,
+    until: int,
 ) -> int:
-    """Skip a record like `skip`; note in *starts* each part's start, and the last one's end."""
-    inner = node + 3
-    count = plan[node + 2]
-    for part in range(count):
+    """Skip parts of a record as `skip` does, from number *part* on, whose node this is.
+
+    *starts* becomes where each starts, and where the one before *until* ends.
+    """
+    while part < until:
         starts[part] = at
-        at = skip(view, at, end, plan, inner)
+        at = skip(view, at, end, plan, node)
         if at < 0:
             return -1
-        inner += plan[inner + 1]
-    starts[count] = at
+        node += plan[node + 1]
+        part += 1
+    starts[until] = at
+    return at
+
+
+def take_starts(  # noqa: PLR0913, PLR0917 (plain numbers, for C)
+    given: memoryview, first: int, count: int, at: int, end: int, starts: memoryview
+) -> int:
+    """Copy where *count* parts start that begin at *at*, and where the last ends: its return value.
+
+    -1: they do not begin there, or do not follow each other up to *end*.
+    """
+    for part in range(count + 1):
+        start = given[first + part]
+        if start < at or start > end or (not part and start != at):
+            return -1
+        starts[part] = at = start
     return at
 
 

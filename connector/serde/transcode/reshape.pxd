@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 from headrace.connector.serde.transcode cimport octets
 from headrace.connector.serde.transcode.walk cimport Piece, Walk
 
-cdef int _ID_BYTES, _SPAN_HEX, _COLUMN_BYTES, _SOURCE_BYTES, _NUMBER_BYTES, _UNKNOWN, _NODE_WORDS
+cdef int _ID_BYTES, _SPAN_HEX, _COLUMN_BYTES, _SOURCE_BYTES, _NUMBER_BYTES, _UNKNOWN
 cdef int64_t _US_MAX
 
 
@@ -14,7 +14,7 @@ cdef int64_t _US_MAX
 cdef class Shape:
     cdef int envelope, payload, same, same_key
     cdef Piece fields, row
-    cdef int[::1] nodes, sames
+    cdef int[::1] nodes, sames, stops
     cdef list columns, key, clustering, clustering_pieces, runs, operations, names, constants, marks, headers, images
     cdef int images_at, before, after
     cdef int[::1] wide
@@ -38,17 +38,26 @@ cdef class Reshaper(Walk):
     cdef int64_t[::1] known
     cdef int64_t[::1] named
     cdef int64_t[::1] written_us
+    cdef const int[::1] given
+    cdef Py_ssize_t given_at
     cdef int repeats
     cdef readonly list keys, values, headers, operations, tombstones, failed
     cdef readonly object kept
     cdef Py_ssize_t made
 
     @cython.locals(index=Py_ssize_t, shape=Shape, operation=int64_t, value=bytes, made=Py_ssize_t, given=tuple)
-    cpdef apply(self, shapes, keys, values, headers)
+    cpdef apply(self, shapes, keys, values, headers, starts=*)
     @cython.locals(i=Py_ssize_t)
     cpdef list timestamps(self)
-    @cython.locals(i=Py_ssize_t, count=Py_ssize_t, columns=Py_ssize_t, updated=Py_ssize_t, length=Py_ssize_t, at=Py_ssize_t, plan=cython.int[::1])
+    @cython.locals(i=int, count=Py_ssize_t, columns=Py_ssize_t, at=Py_ssize_t, given=Py_ssize_t)
     cdef int _scan(self, Shape shape, bytes content) except -1
+    @cython.locals(ended=Py_ssize_t, plan=cython.int[::1])
+    cdef inline Py_ssize_t _between(self, Shape shape, Py_ssize_t at, Py_ssize_t field, Py_ssize_t until) except -1
+    @cython.locals(ended=Py_ssize_t, count=Py_ssize_t, plan=cython.int[::1])
+    cdef inline Py_ssize_t _payload(self, Shape shape, Py_ssize_t at, Py_ssize_t given) except -1
+    @cython.locals(ended=Py_ssize_t, place=Py_ssize_t, length=Py_ssize_t)
+    cdef inline Py_ssize_t _updated(self, Shape shape, Py_ssize_t at) except -1
+    cdef inline Py_ssize_t _found(self, Py_ssize_t at, Py_ssize_t ended) except -1
     cdef int _widen(self, Py_ssize_t count) except -1
     cdef inline int64_t _number(self, Shape shape, int fact) except? -1
     cdef inline int64_t _number_at(self, int place) except? -1
@@ -81,6 +90,7 @@ cdef class Reshaper(Walk):
     cdef int _column(self, Shape shape, int first) except -1
     @cython.locals(at=Py_ssize_t, column=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t)
     cdef int _struct(self, Shape shape, int64_t[::1] shown, int may_expire) except -1
+    cdef inline int _check_end(self, Py_ssize_t column) except -1
     @cython.locals(place=int, made=bytes)
     cdef int _bounds(self, Shape shape) except -1
 

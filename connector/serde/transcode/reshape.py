@@ -5,7 +5,7 @@ types that differ between envelopes. `shaping` makes the plan, once per schema. 
 """
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import accumulate
 
@@ -20,7 +20,7 @@ _COLUMN_BYTES = 16  # The maximum that Debezium has around a column's value.
 _SOURCE_BYTES = 256  # The maximum around all of them, without names.
 _NUMBER_BYTES = 21  # The maximum digits of a number.
 _UNKNOWN = -1
-_NODE_WORDS = 3  # Of a plan's node, before the nodes of its parts.
+_NO_STARTS = memoryview(array("i"))
 
 
 class Shape:
@@ -70,38 +70,42 @@ class Shape:
         self.fields, self.nodes = Piece(octets.RECORD, *fields), _nodes_of(fields)
         self.row = Piece(octets.RECORD, *columns)
         self.columns = list(columns)
-        self.sames = memoryview(array("i", [piece.same for piece in columns] or [1]))
+        self.sames = _ints([piece.same for piece in columns] or [1])
         self.same = self.row.same
-        self.places = memoryview(
-            array("i", [facts.get(fact, _UNKNOWN) for fact in range(octets.FACTS)])
-        )
+        # What is not only skipped: the payload and updateFields, in their order, and the end.
+        self.stops = _ints([*sorted((payload, facts[octets.UPDATED])), len(fields)])
+        self.places = _ints([facts.get(fact, _UNKNOWN) for fact in range(octets.FACTS)])
         self.operations = [name.encode() for name in operations]
         self.key = list(key)
         self.same_key = int(all(piece.same for piece in key) and not clustering)
         self.clustering = list(clustering)
         self.clustering_pieces = list(clustering_pieces)
-        self.buried = memoryview(array("i", [n in buried for n in range(len(operations))]))
+        self.buried = _ints([n in buried for n in range(len(operations))])
         self.runs, self.headers = list(runs), list(headers)
         self.names = [octets.sized(name.encode()) for name in names]
-        self.is_key = memoryview(array("i", [n in key_columns for n in range(len(columns) + 1)]))
+        self.is_key = _ints([n in key_columns for n in range(len(columns) + 1)])
         self.constants, self.marks = list(constants), list(marks)
         self.range_of = range_of
-        self.sources = memoryview(array("i", [place for place, _ in source] or [_UNKNOWN]))
-        self.digits = memoryview(array("i", [int(digits) for _, digits in source] or [0]))
+        self.sources = _ints([place for place, _ in source] or [_UNKNOWN])
+        self.digits = _ints([int(digits) for _, digits in source] or [0])
         self.images, self.images_at = list(images), len(fields) - len(images)
         self.before, self.after = before, after
-        self.wide = memoryview(array("i", [n in wide for n in range(len(operations) + 1)]))
-        self.updated = b""  # The previous change's updateFields, and the columns they name.
+        self.wide = _ints([n in wide for n in range(len(operations) + 1)])
+        self.updated = b""  # The updateFields of the previous change, and the columns they name.
         self.written = memoryview(array("q", [0] * (len(columns) + 1)))
         self.room = _SOURCE_BYTES + octets.SPILL_BYTES
         self.room += 3 * _COLUMN_BYTES * (len(columns) + 2)  # With both images.
         self.room += sum(map(len, constants)) + _NUMBER_BYTES * len(source)
 
 
+def _ints(numbers: Iterable[int]) -> memoryview:
+    return memoryview(array("i", numbers))
+
+
 def _nodes_of(fields: Sequence[Piece]) -> memoryview:
     """Return where the nodes of the fields begin in the plan of a record with all of them."""
     sizes = [len(piece.plan) for piece in fields]
-    return memoryview(array("i", accumulate(sizes, initial=_NODE_WORDS)))
+    return _ints(accumulate(sizes, initial=octets.NODE_WORDS))
 
 
 class Reshaper(Walk):
@@ -115,8 +119,10 @@ class Reshaper(Walk):
         self.expires = memoryview(array("q", [0] * 64))  # and their expiry, 0 for never.
         self.in_image = memoryview(array("q", [0] * 64))  # The starts of the columns of an image,
         self.known = memoryview(array("q", [0] * 64))  # whether these are known,
-        self.named = memoryview(array("q", [0] * 64))  # and the known ones, in order.
-        self.repeats = 0  # Whether updateFields are the same as in the previous change.
+        self.named = memoryview(array("q", [0] * 64))  # and those that are, in their order.
+        self.given = _NO_STARTS  # Of the columns of all changes,
+        self.given_at = 0  # those of the next change.
+        self.repeats = 0  # Whether updateFields are those of the previous change.
         self.written_us = memoryview(array("q"))
         self.made = 0
 
@@ -126,10 +132,12 @@ class Reshaper(Walk):
         keys: Sequence[bytes | None],
         values: Sequence[bytes],
         headers: Sequence[Headers],
+        starts: memoryview | None = None,
     ) -> None:
         """Make a message of each change; the first header's schema id selects the shape.
 
-        The results are in attributes: `operations` are the messages' operations, `kept` are their
+        *starts* are those of `EncodedRecords`.
+        The results are in attributes: `operations` are those of the messages, `kept` are their
         indexes in *values*.
         """
         self.keys: list[bytes | None] = []
@@ -138,6 +146,8 @@ class Reshaper(Walk):
         self.operations: list[int] = []
         self.tombstones: list[int] = []
         self.failed: list[tuple[int, BadRecordError]] = []
+        self.given = _NO_STARTS if starts is None else starts
+        self.given_at = 0
         if len(values) > len(self.written_us):
             self.written_us = memoryview(array("q", bytes(16 * len(values))))
         before: Headers | None = None
@@ -184,33 +194,60 @@ class Reshaper(Walk):
         self.end = len(content)
         count = len(shape.nodes) - 1
         columns = len(shape.columns)
-        updated = shape.places[octets.UPDATED]
-        length = len(shape.updated)
         if count >= len(self.starts) or columns >= len(self.begins):
             self._widen(max(count, columns) + 1)
         self.repeats = 0
-        at = 0
-        for i in range(count):
-            self.starts[i] = at
-            if i == shape.payload:
-                plan = shape.row.plan
-                at = octets.note_starts(self.buf, at, self.end, plan, 0, self.begins)
-            elif (
-                i == updated
-                and 0 < length <= self.end - at
-                and octets.same(self.buf, at, at + length, shape.updated)
-            ):
-                self.repeats = 1
-                at += length  # Usually those of the previous change.
+        given = self.given_at
+        self.given_at += columns + 1
+        at = self._between(shape, 0, 0, shape.stops[0])
+        for i in range(2):  # The payload, updateFields, and what follows each.
+            if shape.stops[i] == shape.payload:
+                self.starts[shape.payload] = at
+                at = self._payload(shape, at, given)
             else:
-                at = octets.skip(self.buf, at, self.end, shape.fields.plan, shape.nodes[i])
-            if at < 0:
-                self.at = self.starts[i]
-                self._bad()
-        self.starts[count] = at
+                at = self._updated(shape, at)
+            at = self._between(shape, at, shape.stops[i] + 1, shape.stops[i + 1])
         if at != self.end:
             self._bad()
         self.room = 2 * self.end + shape.room
+
+    def _between(self, shape: Shape, at: int, field: int, until: int) -> int:
+        """Find the starts of fields before *until*, and where the last ends."""
+        plan = shape.fields.plan
+        ended = octets.note_starts(
+            self.buf, at, self.end, plan, shape.nodes[field], self.starts, field, until
+        )
+        return self._found(at, ended)
+
+    def _payload(self, shape: Shape, at: int, given: int) -> int:
+        """Find the starts of columns, or take those that are given, and return their end."""
+        count = len(shape.columns)
+        if self.given_at <= len(self.given) and self.given[given] >= 0:
+            ended = octets.take_starts(self.given, given, count, at, self.end, self.begins)
+        else:
+            plan = shape.row.plan
+            ended = octets.note_starts(
+                self.buf, at, self.end, plan, octets.NODE_WORDS, self.begins, 0, count
+            )
+        return self._found(at, ended)
+
+    def _updated(self, shape: Shape, at: int) -> int:
+        """Return the end of updateFields; mostly they are those of the previous change."""
+        place = shape.places[octets.UPDATED]
+        self.starts[place] = at
+        length = len(shape.updated)
+        if 0 < length <= self.end - at and octets.same(self.buf, at, at + length, shape.updated):
+            self.repeats = 1
+            return at + length
+        ended = octets.skip(self.buf, at, self.end, shape.fields.plan, shape.nodes[place])
+        return self._found(at, ended)
+
+    def _found(self, at: int, ended: int) -> int:
+        """Return *ended*; -1: what begins at *at* does not fit."""
+        if ended < 0:
+            self.at = at
+            self._bad()
+        return ended
 
     def _widen(self, count: int) -> None:
         self.starts = memoryview(array("q", [0] * count))
@@ -268,6 +305,7 @@ class Reshaper(Walk):
         for i in range(len(shape.clustering)):  # First, while the buffer contains the change.
             self.at = self.begins[shape.clustering[i]]
             self._put(shape.clustering_pieces[i])
+            self._check_end(shape.clustering[i])
         clustering = octets.take(self.out, 0, self.size)
         change, end = self.buf, self.end
         self.size = 0
@@ -500,6 +538,7 @@ class Reshaper(Walk):
                 self.size = at
                 self.at = begin
                 self._put(shape.columns[column])
+                self._check_end(column)
                 at = self.size
             if may_expire and self.expires[column]:
                 self.out[at] = 2
@@ -510,6 +549,11 @@ class Reshaper(Walk):
             self.out[at] = 1
             at += 1
         self.size = at
+
+    def _check_end(self, column: int) -> None:
+        """Check that a column ends where the next begins: a source may have said where."""
+        if self.at != self.begins[column + 1]:
+            self._bad()
 
     def _bounds(self, shape: Shape) -> None:
         place = shape.places[octets.RANGE]

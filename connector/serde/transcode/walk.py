@@ -54,7 +54,9 @@ class Piece:
         # The same as numbers: see `octets.skip`.
         size = len(parts) if kind == octets.RECORD else size_bytes
         words = [number for part in parts for number in part.plan]
-        self.plan: memoryview = memoryview(array("i", [kind, len(words) + 3, size, *words]))
+        self.plan: memoryview = memoryview(
+            array("i", [kind, len(words) + octets.NODE_WORDS, size, *words])
+        )
         self.same: int = int(becomes == octets.SAME and all(part.same for part in parts))
 
 
@@ -234,8 +236,17 @@ class Walk:
         self.at = end
 
     def _note_starts(self, record: Piece, starts: memoryview) -> None:
-        """Skip a record; note where each part starts, and where the last one ends."""
-        end = octets.note_starts(self.buf, self.at, self.end, record.plan, 0, starts)
+        """Skip a record; note where each part starts, and where the last ends."""
+        end = octets.note_starts(
+            self.buf,
+            self.at,
+            self.end,
+            record.plan,
+            octets.NODE_WORDS,
+            starts,
+            0,
+            len(record.parts),
+        )
         if end < 0:
             self._bad()
         self.at = end

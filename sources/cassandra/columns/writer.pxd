@@ -33,7 +33,7 @@ cdef class MessageColumns(MessageOutput):
     cdef Transcoder transcoder
     cdef ValueColumn keys, values
 
-    cpdef joined(self, AgreedMutations agreed, nodes, bint flat=*, bint primary=*)
+    cpdef joined(self, AgreedMutations agreed, nodes, bint flat=*, bint primary=*, bint with_starts=*)
     cdef int add_key(self, bytes key) except -1
     cdef int add_value(self, AvroBytes out, Py_ssize_t begin, Py_ssize_t end, Py_ssize_t tail, Py_ssize_t tail_end) except -1
     cdef int keep_first(self, Py_ssize_t count) except -1

@@ -111,11 +111,16 @@ class MessageColumns(MessageOutput):
         self.values = ValueColumn(ColumnType(ColumnKind.BYTES))
 
     def joined(
-        self, agreed: AgreedMutations, nodes: Sequence[str], flat: int = 0, primary: int = 0
+        self,
+        agreed: AgreedMutations,
+        nodes: Sequence[str],
+        flat: int = 0,
+        primary: int = 0,
+        with_starts: int = 0,
     ) -> EncodedRecords:
         """Encode every mutation, as `Transcoder.encode` does; keys and values are `Pieces`."""
         self.keep_first(0)
-        encoded = self.transcoder.encode(agreed, nodes, flat, primary)
+        encoded = self.transcoder.encode(agreed, nodes, flat, primary, with_starts)
         keys = Pieces(self.keys.buffers())
         values = Pieces(self.values.buffers())
         self.keys.begin()

@@ -36,6 +36,9 @@ cdef class Transcoder:
     cdef int takes_plain
     cdef Py_ssize_t made, at, last
     cdef int64_t[::1] digest, share, omitted
+    cdef int[::1] starts
+    cdef bint with_starts
+    cdef Py_ssize_t starts_at, starts_made, columns_max
     cdef list plans
     cdef readonly unsigned char[::1] ids
     cdef Py_ssize_t id_at
@@ -48,9 +51,10 @@ cdef class Transcoder:
 
     cpdef attach(self, const unsigned char[::1] buf)
     @cython.locals(base=Py_ssize_t)
-    cpdef encode(self, AgreedMutations agreed, nodes, bint flat=*, bint primary=*)
+    cpdef encode(self, AgreedMutations agreed, nodes, bint flat=*, bint primary=*, bint with_starts=*)
     @cython.locals(places=int64_t[::1], count=Py_ssize_t, number=Py_ssize_t, base=Py_ssize_t)
     cdef _facts(self, AgreedMutations agreed)
+    cdef _starts(self)
     @cython.locals(words=Py_ssize_t)
     cdef _checksums(self)
     cpdef identify(self, AgreedMutations agreed)
@@ -95,6 +99,8 @@ cdef class Transcoder:
     cdef int _write(self, TablePlan plan, int operation, int64_t timestamp, Py_ssize_t row, Py_ssize_t ended) except -1
     @cython.locals(ends=int64_t[::1])
     cdef int _grow_ends(self) except -1
+    @cython.locals(starts=cython.int[::1])
+    cdef inline int _make_room(self) except -1
     @cython.locals(i=int)
     cdef bytes _fields(self, TablePlan plan)
     @cython.locals(out=AvroBytes, put=Py_ssize_t, at=Py_ssize_t, i=int, start=Py_ssize_t, value=ValuePlan)

@@ -81,6 +81,8 @@ class Transcoder:
         self.ends = memoryview(array("q", bytes(8 * _ENDS_FIRST)))  # The end of each change.
         self.digest = memoryview(array("q", [0, 0]))  # Of the current mutation.
         self.share = memoryview(array("q", [0, 0]))
+        self.starts = memoryview(array("i", [0]))  # As in `EncodedRecords`, up to `starts_at`.
+        self.with_starts = self.starts_at = self.starts_made = self.columns_max = 0
         # Checksums of the changes that are not encoded: of all, and of the current mutation's.
         self.omitted = memoryview(array("q", [0, 0, 0, 0]))
         self.last = constants.NOWHERE  # The place of the last change's checksum in `checksums`.
@@ -91,14 +93,22 @@ class Transcoder:
         self.out.attach(buf)
 
     def encode(
-        self, agreed: AgreedMutations, nodes: Sequence[str], flat: int = 0, primary: int = 0
+        self,
+        agreed: AgreedMutations,
+        nodes: Sequence[str],
+        flat: int = 0,
+        primary: int = 0,
+        with_starts: int = 0,
     ) -> EncodedRecords:
         """Encode every mutation; one that does not fit its schema is quarantined as a whole.
 
-        With *flat*, values have that envelope; with *primary*, keys include the clustering columns.
+        With *flat*, values have that envelope; with *primary*, keys include the clustering columns;
+        *with_starts* says where columns begin.
         """
         self.flat = flat
         self.primary = primary
+        self.with_starts = with_starts
+        self.starts_at = 0
         self.keys: list[bytes | None] = []
         self.bodies: list[bytes] = []
         self.headers: list[Headers] = []
@@ -131,6 +141,7 @@ class Transcoder:
             facts=self._facts(agreed),
             checksums=self._checksums(),
             omitted=int.from_bytes(ops.take_words(self.omitted, 2), "little"),
+            starts=self._starts() if with_starts else None,
         )
 
     def _facts(self, agreed: AgreedMutations) -> Facts:
@@ -158,6 +169,10 @@ class Transcoder:
             strings={"node": self.node_names},
         )
 
+    def _starts(self) -> memoryview:
+        """Return where the columns of the changes begin."""
+        return memoryview(bytes(self.starts[: self.starts_at])).cast("i")
+
     def _checksums(self) -> Checksums:
         """Return the checksums of the changes."""
         words = constants.SUM_WORDS * len(self.bodies)
@@ -175,6 +190,7 @@ class Transcoder:
         while self.at < agreed.count:
             self.id_at = self.at * constants.ID_BYTES
             self.made = len(self.bodies)
+            self.starts_made = self.starts_at
             epoch = agreed.meta[self.at * constants.AGREED_WIDTH + constants.AGREED_EPOCH]
             if epoch != self.epoch:
                 self._enter(agreed, epoch)
@@ -186,6 +202,8 @@ class Transcoder:
         made = self.epochs.plans_of(epoch)
         self.reader.use(made.cutter, made.columns_max)
         self.reader.cutter.attach(agreed.data)
+        self.columns_max = made.columns_max
+        self._make_room()
         self.plans = made.plans
         self.epoch = epoch
         if self.changes is not None:
@@ -194,6 +212,7 @@ class Transcoder:
     def _undo(self) -> None:
         """Remove the encoded part of the current mutation."""
         self.reader.forget()
+        self.starts_at = self.starts_made
         for column in (self.keys, self.bodies, self.headers, self.tables):
             del column[self.made :]
         if self.messages is not None:
@@ -508,6 +527,7 @@ class Transcoder:
             self._write_notes(plan, timestamp, ttl, expires)
         out.byte(0)
         self._range(plan, row, ended)
+        self.starts[self.starts_at] = constants.NOWHERE
         self._keep(plan, operation, timestamp)
 
     def _payload(self, plan: TablePlan, row: int) -> None:
@@ -536,6 +556,16 @@ class Transcoder:
         self.tables.append(plan.table_name)
         if self.messages is not None:
             self.messages.add_key(key)
+        if self.with_starts:
+            self.starts_at += plan.payload_count + 1
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Make room for the starts of another record."""
+        if self.starts_at + self.columns_max >= len(self.starts):
+            starts = memoryview(array("i", bytes(8 * (len(self.starts) + self.columns_max))))
+            starts[: len(self.starts)] = self.starts
+            self.starts = starts
 
     def _grow_ends(self) -> None:
         ends = memoryview(array("q", bytes(16 * self.end_count)))
@@ -714,6 +744,7 @@ class Transcoder:
         at = self.clustering = self._payload_parts(plan, at)
         for i in range(plan.key_count, plan.first_cell):
             base = (i - plan.key_count) * constants.WIDTH
+            self.starts[self.starts_at + i] = at
             value = plan.values[i]
             start = cutter.words[base + constants.START]
             at = self._nullable(value, at, start, cutter.words[base + constants.LENGTH])
@@ -766,6 +797,7 @@ class Transcoder:
             column = header.order[self.plain_row[constants.PLAIN_COLUMN]]
             if plan.complex[column]:
                 return -1
+            self.starts[self.starts_at + column] = at
             at = self._plain_cell(plan, column, at)
             if at < 0:
                 return -1
@@ -775,9 +807,11 @@ class Transcoder:
         if header.count:
             column = header.order[header.count - 1] + 1
         while column < plan.payload_count:
+            self.starts[self.starts_at + column] = at
             self.out.out[at] = 0
             at += 1
             column += 1
+        self.starts[self.starts_at + column] = at
         end = self.plain_row[constants.PLAIN_COMPLEX]
         if end < 0:
             end = self.plain_row[constants.PLAIN_SIMPLE]
@@ -825,6 +859,8 @@ class Transcoder:
             plan.forms,
             self.reader.buf,
             self.reader.cutter.end,
+            self.starts,
+            self.starts_at,
         )
 
     def _plain_cell(self, plan: TablePlan, column: int, at: int) -> int:
@@ -868,6 +904,7 @@ class Transcoder:
     def _payload_parts(self, plan: TablePlan, put: int) -> int:
         """Write the partition key's columns at out[put], where there is room. Return their end."""
         if plan.key_count == 1:
+            self.starts[self.starts_at] = put
             self.out.out[put] = 2
             # This is also a record of one field.
             return ops.put_bytes(self.out.out, put + 1, self.key)
@@ -877,6 +914,7 @@ class Transcoder:
                 plan, at, self.reader.key_start + self.reader.key_length
             )
             value = plan.values[i]
+            self.starts[self.starts_at + i] = put
             put = self._nullable(value, put, at + 2, length)
             at += length + 3
         return put

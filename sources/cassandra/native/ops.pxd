@@ -27,4 +27,4 @@ cdef extern from "native.h":
     void prefetch_index "hr_v_prefetch_index"(uint32_t[::1] index, Py_ssize_t at) noexcept
     void prefetch_record "hr_v_prefetch_record"(uint64_t[::1] words, Py_ssize_t at) noexcept
     Py_ssize_t put_value "hr_v_put_value"(unsigned char[::1] out, Py_ssize_t at, int type, const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t length) noexcept
-    Py_ssize_t put_plain "hr_v_put_plain"(unsigned char[::1] out, Py_ssize_t at, Py_ssize_t limit, int64_t[::1] row, int column, const int[::1] columns, int count, const int[::1] forms, const unsigned char[::1] view, Py_ssize_t end) noexcept
+    Py_ssize_t put_plain "hr_v_put_plain"(unsigned char[::1] out, Py_ssize_t at, Py_ssize_t limit, int64_t[::1] row, int column, const int[::1] columns, int count, const int[::1] forms, const unsigned char[::1] view, Py_ssize_t end, int[::1] starts, Py_ssize_t first) noexcept

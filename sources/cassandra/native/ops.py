@@ -299,6 +299,8 @@ def put_plain(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
     forms: Words,
     view: View,
     end: int,
+    starts: Words,
+    first: int,
 ) -> int:
     """Write plain cells in Avro at out[at], each column in a union with null. Return the end.
 
@@ -306,16 +308,18 @@ def put_plain(  # noqa: PLR0913, PLR0917 (the signature of its twin in C)
     are read from *view*, up to *end*, at row[PLAIN_SIMPLE] and row[PLAIN_COMPLEX]; all three are
     advanced. Columns from *column* on that are not listed become null. A plain cell starts with
     row[PLAIN_MARK] and has a value, of at most 127 bytes if it is simple. It stops before any other
-    cell and before a value that `put_value` does not write; in C also at a complex column that
-    exceeds *limit*, in Python before each complex column: the general encoder writes the same
-    bytes.
+    cell and before what `put_value` does not write; in C also at a complex column that exceeds
+    *limit*, in Python before each complex column: the general encoder writes the same bytes.
+    starts[first + column] is where a column begins.
     """
     del limit
     while row[constants.PLAIN_COLUMN] < count:
         while column < columns[row[constants.PLAIN_COLUMN]]:
             out[at] = 0
+            starts[first + column] = at
             at += 1
             column += 1
+        starts[first + column] = at
         kind, fixed, path, _ = forms[
             column * constants.FORM_WIDTH : (column + 1) * constants.FORM_WIDTH
         ]

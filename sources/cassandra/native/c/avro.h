@@ -262,16 +262,18 @@ static Py_ssize_t hr_put_complex(uint8_t *out, Py_ssize_t at, Py_ssize_t limit, 
 }
 
 /* Writes plain cells (see ops.py) of the columns from number row[HR_COLUMN] on as Avro at
-   out[at], and nulls for those between; updates the positions in `row`. Returns where it ends. */
+   out[at], and nulls for those between; notes in `starts` where each begins, and updates the
+   positions in `row`. Returns where it ends. */
 HR_UNUSED static Py_ssize_t hr_put_plain(uint8_t *out, Py_ssize_t at, Py_ssize_t limit,
                                          int64_t *row, int column, const int *columns, int count,
                                          const int *forms, const uint8_t *p, Py_ssize_t end,
-                                         const uint8_t *edge) {
+                                         const uint8_t *edge, int *starts) {
     Py_ssize_t begin = row[HR_SIMPLE], mark_bytes = row[HR_MARK_BYTES], ended;
     int i = (int)row[HR_COLUMN];
     for (; i < count; i++, column++) {
-        for (; column < columns[i]; column++) out[at++] = 0;
+        for (; column < columns[i]; column++) starts[column] = (int)at, out[at++] = 0;
         const int *form = forms + HR_FORM * column;
+        starts[column] = (int)at;
         out[at] = 2;
         if (form[HR_PATH]) {
             Py_ssize_t inside = row[HR_COMPLEX] < 0 ? begin : row[HR_COMPLEX];

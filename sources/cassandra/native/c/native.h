@@ -47,9 +47,9 @@
     (__builtin_prefetch(hr_at(words, 8 * (at)), 1), __builtin_prefetch(hr_at(words, 8 * (at) + 64), 1))
 #define hr_v_put_value(out, at, type, v, start, n) \
     hr_put_value(hr_at(out, 0), at, type, hr_at(v, start), n, hr_at(v, (v).shape[0]))
-#define hr_v_put_plain(out, at, limit, row, column, columns, count, forms, v, end)               \
+#define hr_v_put_plain(out, at, limit, row, column, columns, count, forms, v, end, starts, first) \
     hr_put_plain(hr_at(out, 0), at, limit, (int64_t *)(row).data, column,                         \
                  (const int *)(columns).data, count, (const int *)(forms).data, hr_at(v, 0), end, \
-                 hr_at(v, (v).shape[0]))
+                 hr_at(v, (v).shape[0]), (int *)(starts).data + (first))
 
 #endif

@@ -1,21 +1,25 @@
 """Changes from envelope to envelope, with generated schemas; real ones are in test_envelopes."""
 
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
 import fastavro
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.connector.serde import Encoder, codec
-from headrace.connector.serde.codecs.records import reader_of
+from headrace.connector.serde.avro_types import definitions, standalone
+from headrace.connector.serde.codecs.records import reader_of, writer_of
 from headrace.connector.serde.shaping import Shaper
 from headrace.plugins import (
     ConfigError,
     DebeziumSource,
+    EncodedRecords,
     Encoding,
     NumberPosition,
     Operation,
@@ -363,6 +367,53 @@ def test_damaged_bytes_are_quarantined_alone(
         assert {"bad_avro"} >= {lost.code for lost in found.quarantined}
     lost = shaper.reshape(type(whole)(whole.keys, [cut, value], whole.headers, whole.tables))
     assert [cut] == [each.content for each in lost.quarantined]
+
+
+@given(
+    record=st.sampled_from(IMAGE_SETS).flatmap(changes),
+    envelope=st.sampled_from(["cep44", "flat", "debezium"]),
+    data=st.data(),
+)
+def test_columns_begin_where_the_source_says(
+    record: Record, envelope: str, data: st.DataObject
+) -> None:
+    """With starts of columns messages are the same; wrong ones affect no other change."""
+    types = "lossless" if envelope == "debezium" else "cep44"
+    wanted = Encoding(codec="avro", envelope=envelope, types=types, key="primary")
+    shaper = Shaper(wanted, ORIGIN)
+    shaper.schema(record.schema)
+    whole = codec("avro").encode(batch_of(record, record))
+    starts = starts_of(record)
+    unknown = [-1] * len(starts)
+    wrong = list(starts)
+    place = data.draw(st.integers(0, len(wrong) - 1))
+    wrong[place] = data.draw(st.integers(0, 2 * len(whole.values[0])))
+
+    def shaped(*given: list[int]) -> EncodedRecords:
+        column = memoryview(array("i", [start for each in given for start in each]))
+        return shaper.reshape(msgspec.structs.replace(whole, starts=column))
+
+    assert shaper.reshape(whole) == shaped(starts, unknown) == shaped(unknown, starts)
+    found = shaped(wrong, starts)
+    assert found.values[-1] == shaped(starts, starts).values[1]
+    assert {"bad_avro"} >= {lost.code for lost in found.quarantined}
+
+
+def starts_of(record: Record) -> list[int]:
+    """Return where fastavro writes the columns of a change, and where the last ends."""
+    known = definitions(record.schema.value)
+    starts, at = [], 0
+    for field in record.schema.value["fields"]:
+        kind = field["type"]
+        if field["name"] != "payload":
+            at += len(writer_of(standalone(kind, known, set()))(record.value[field["name"]]))
+            continue
+        for column in kind["fields"]:
+            starts.append(at)
+            write = writer_of(standalone(column["type"], known, set()))
+            at += len(write(record.value["payload"][column["name"]]))
+        return [*starts, at]
+    raise AssertionError("a change has a payload")
 
 
 def test_readers_return_strings_for_uuids() -> None:

@@ -43,15 +43,15 @@ def headers_of(batches: Sequence[Batch], *wanted: str, token: int = 7) -> list[H
         (Encoding(codec="json", envelope="flat", key="primary"), "avro.flat.primary"),
         (Encoding(codec="json", key_codec="avro", envelope="cep44"), "avro"),
         (Encoding(codec="json"), "json"),
-        (Encoding(codec="avro", envelope="flat", types="cep44"), "avro"),
-        (Encoding(codec="avro", envelope="flat", headers=("op",)), "avro"),
-        (Encoding(codec="avro", envelope="debezium"), "avro"),
+        (Encoding(codec="avro", envelope="flat", types="cep44"), "avro.starts"),
+        (Encoding(codec="avro", envelope="flat", headers=("op",)), "avro.starts"),
+        (Encoding(codec="avro", envelope="debezium"), "avro.starts"),
     ],
 )
 def test_a_batch_is_asked_for_the_form_that_is_wanted(
     wanted: Encoding, expected: str, batches: Sequence[Batch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it cannot write is made of its Avro."""
+    """What it cannot write is made of its Avro, which then says where columns begin."""
     asked: list[str] = []
     given = MutationBatch.encode
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from hashlib import sha256
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.connector.serde.avro_types import definitions, standalone
+from headrace.connector.serde.codecs.records import writer_of
 from headrace.connector.serde.shaping import Shaper
 from headrace.plugins import MODULUS, Batch, Codec, EncodedRecords, Encoding
 from headrace.plugins.discovery import load
@@ -28,6 +31,7 @@ from helpers.settings.seeds import is_soak
 pytestmark = pytest.mark.hot
 
 COMPILED = is_compiled("headrace.sources.cassandra.encode.transcode")
+LOOKED_AT = 20  # Changes of a batch whose columns are compared.
 FIRST_KEY_END = 1 + 16 + 1 + 3  # Before it, the log cannot be routed and stops.
 SHARING_A_KEY = 60  # Entries of one log.
 ONE_COPY = {"consistency": "ONE", "splits": 1}
@@ -82,9 +86,33 @@ def test_recorded_mutations_are_encoded_as_their_records_are(name: str) -> None:
         fast, slow = batch.encode("avro"), codec().encode(batch)
         assert_same(slow, fast)
         assert_shapes(batch, fast)
+        assert_starts(batch, fast)
         made += len(fast)
 
     assert made > 10
+
+
+def assert_starts(batch: Batch, own: EncodedRecords) -> int:
+    """Find each column of *own* where *batch* says; return how many changes it says it of."""
+    placed = batch.encode("avro.starts")
+    assert own == placed
+    assert placed.starts is not None
+    records = list(islice(batch.records(), LOOKED_AT))
+    known = at = 0
+    for record, value in zip(records, placed.values, strict=False):
+        payload = next(f["type"] for f in record.schema.value["fields"] if f["name"] == "payload")
+        starts = placed.starts[at : at + len(payload["fields"]) + 1].tolist()
+        at += len(starts)
+        if starts[0] >= 0:
+            known += 1
+            row = record.value["payload"]
+            whole = writer_of(standalone(payload, definitions(record.schema.value), set()))(row)
+            assert whole == value[starts[0] : starts[-1]]
+            for field, (begin, end) in zip(payload["fields"], pairwise(starts), strict=True):
+                kind = standalone(field["type"], definitions(record.schema.value), set())
+                assert writer_of(kind)(row[field["name"]]) == value[begin:end]
+    assert at == len(placed.starts) or len(records) == LOOKED_AT
+    return known
 
 
 def assert_shapes(batch: Batch, own: EncodedRecords) -> None:
@@ -245,6 +273,17 @@ def test_a_plain_row_is_not_cut(kind: str, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delattr(Cutter, "cut_range")
 
     assert 1 == len(batch.encode("avro"))
+
+
+@pytest.mark.parametrize("kind", ["insert", "update", "expiring"])
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_columns_of_a_plain_row_are_found(kind: str, tmp_path: Path, *, is_complex: bool) -> None:
+    """Where columns begin is known of a mutation that is encoded in one pass."""
+    raw = plain_row("ben", kind=kind, is_complex=is_complex)
+    options = forged_nodes(tmp_path, {"n1": [raw], "n2": [], "n3": []}, SCHEMA + PLAIN) | ONE_COPY
+    (batch,) = everything(options)
+
+    assert (COMPILED or not is_complex) == assert_starts(batch, batch.encode("avro"))
 
 
 def check_both_ways(options: Mapping[str, object]) -> None:
