@@ -38,6 +38,7 @@ from headrace.connector.replay.shards import SourceSpec
 
 SHARDS: Final = (2, 8, 32, 128)
 TIMES: Final = 3  # The recording: 330,000 changes, so that what a shard costs by itself is little.
+FEW: Final = 1_000  # Changes of a stream that shows what a query takes by itself.
 REPEATS: Final = 3
 GROWTH_GOAL: Final = 1.2  # From the fewest shards to the most.
 _US: Final = 1_000_000
@@ -54,10 +55,10 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=RESULTS, help="the folder of raw numbers")
     given = parser.parse_args()
     configure("warning")
-    with repeated(given.mutations, TIMES) as (wide, jobs):
+    with repeated(given.mutations, TIMES) as (wide, jobs), repeated(FEW, 1) as (few, _):
         replays = Replays(wide, jobs)
         with contextlib.nullcontext() if given.no_spark else session("local[2]") as spark:
-            roads = None if spark is None else Roads(spark, wide, jobs)
+            roads = None if spark is None else Roads(spark, wide, jobs, few)
             if roads is not None:
                 roads.first_frame()
             found = measured(replays, spark)

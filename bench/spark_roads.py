@@ -18,6 +18,7 @@ from bench.errors import ProbeFailedError
 from bench.figures import Figure
 from bench.measure import Jobs
 from bench.recordings import Recording
+from bench.spark_floor import ready_frame
 from headrace.connector.commands.cli import main as headrace
 
 TASKS: Final = (2, 128)
@@ -36,16 +37,19 @@ _TITLES: Final = {
     "parquet": "headrace.segments, into Parquet files",
     "stream": "a stream into the null sink",
 }
+# What Spark takes by itself: for rows that are ready, and for a stream of few changes.
+_FLOORS: Final = {"noop": "noop, ready", "parquet": "parquet, ready", "stream": "stream, few"}
 Samples = Mapping[str, Sequence[float]]
 
 
 class Roads:
-    """See the module; of one recording."""
+    """See the module; of one recording, and of one with *few* changes."""
 
-    def __init__(self, spark: SparkSession, wide: Recording, jobs: Jobs) -> None:
+    def __init__(self, spark: SparkSession, wide: Recording, jobs: Jobs, few: Recording) -> None:
         """Read nothing yet."""
         self._spark = spark
         self._wide = wide
+        self._few = few
         self._jobs = jobs
         self._found: dict[str, list[float]] = {}
 
@@ -61,6 +65,7 @@ class Roads:
         """Return µs of CPU of a change for each road, and the most MB of a task."""
         job = self._job()
         files = Path(job).with_name("parquet")
+        ready = ready_frame(self._spark, Path(job).with_name("ready"), job, TASKS[0])
         for _ in range(_REPEATS):
             for tasks in TASKS:
                 self._take(f"count, {tasks}", self._frame(job, tasks).count)
@@ -69,7 +74,11 @@ class Roads:
             if self._spark.read.parquet(str(files)).count() != self._wide.mutations:
                 raise ProbeFailedError("the files do not have all changes")
             shutil.rmtree(files)
-            self._take("stream", self._streamed)
+            self._take("noop, ready", lambda: self._written(ready, "noop"))
+            self._take("parquet, ready", lambda: self._written(ready, "parquet", files))
+            shutil.rmtree(files)
+            self._take("stream", lambda: self._streamed(self._wide))
+            self._take("stream, few", lambda: self._streamed(self._few))
         self._found[_MEMORY] = [most_memory_mb()]
         return self._found
 
@@ -85,11 +94,11 @@ class Roads:
         writer.save() if folder is None else writer.save(str(folder))
         return self._wide.mutations
 
-    def _streamed(self) -> int:
-        command = ["run", self._job(), "--engine", "spark", "--until-idle"]
+    def _streamed(self, of: Recording) -> int:
+        job = self._jobs.write(of, of.nodes, {"plugin": "null"})
         with contextlib.redirect_stdout(io.StringIO()):
-            status = headrace(command)
-        return self._wide.mutations if status == 0 else 0
+            status = headrace(["run", job, "--engine", "spark", "--until-idle"])
+        return self._wide.mutations if status == 0 else 0  # Each road is divided by all changes.
 
     def _take(self, road: str, do: Callable[[], int]) -> None:
         before = busy_seconds()
@@ -107,7 +116,10 @@ def figures_of_roads(found: Samples, worker: float) -> Sequence[Figure]:
     for road, title in _TITLES.items():
         goal = goals.get(road)
         alarm = None if goal is None else 10 * goal  # Spark's own work is most of it.
-        figures.append(Figure(title, "µs", found[road], {"worker": worker}, goal, alarm))
+        bounds = {"worker": worker}
+        if road in _FLOORS:
+            bounds["spark alone"] = min(found[_FLOORS[road]])
+        figures.append(Figure(title, "µs", found[road], bounds, goal, alarm))
     growth = [round(min(found["count, 128"]) / min(found["count, 2"]), 2)]
     said = "headrace.segments, count(): 128 tasks for 2"
     figures.append(Figure(said, "x", growth, {}, goal=1.2, alarm=3))
