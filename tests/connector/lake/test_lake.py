@@ -467,7 +467,7 @@ def test_where_positions_are(appended: LakeBox) -> None:
     """They are in the folder of Delta tables, and for Iceberg where the option says."""
     appended.commit(change(written_us=NOW_US, note="1"))
 
-    place = {"delta": "lake/_headrace.db", "iceberg": "positions.db"}[appended.kind]
+    place = {"delta": "lake/_headrace.db", "iceberg": "positions-cdc.db"}[appended.kind]
     assert (appended.folder / place).is_file()
     assert str(appended.folder / place) == appended.sink().open_split("1").place
 

@@ -24,9 +24,17 @@ KINDS = ("delta", "iceberg")
 class LakeBox:
     """A lake of one kind in a folder."""
 
-    def __init__(self, kind: str, folder: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        mode: str,
+        monkeypatch: pytest.MonkeyPatch,
+        namespace: str = "cdc",
+    ) -> None:
         """Prepare it; for Iceberg the catalog `lake` is in the same folder."""
         self.kind = kind
+        self._namespace = namespace
         self.folder = folder
         self.clock = DrivenClock()
         self.mode = mode
@@ -38,8 +46,12 @@ class LakeBox:
         """Return the options of the sink."""
         if self.kind == "delta":
             return {"path": str(self.folder / "lake"), "mode": self.mode}
-        commits = str(self.folder / "positions.db")
-        return {"catalog": "lake", "namespace": "cdc", "commits": commits, "mode": self.mode}
+        return {
+            "catalog": "lake",
+            "namespace": self._namespace,
+            "commits": str(self.folder / f"positions-{self._namespace}.db"),
+            "mode": self.mode,
+        }
 
     def sink(self) -> LakeSink:
         """Return a new sink."""
@@ -66,7 +78,7 @@ class LakeBox:
             path = self.folder / "lake" / name
             found = DeltaTable.is_deltatable(str(path))
             return DeltaTable(path).to_pyarrow_table() if found else None
-        identifier = ("cdc", name.replace(".", "__"))
+        identifier = (self._namespace, name.replace(".", "__"))
         opened = catalog.load_catalog("lake")
         if not opened.table_exists(identifier):
             return None
