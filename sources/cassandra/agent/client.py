@@ -5,21 +5,20 @@ that it is not. Blocking network I/O with time-outs; for one thread.
 """
 
 import contextlib
-import http.client
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from headrace.plugins import MissingRequirementError
+from headrace.sources.cassandra.agent.connection import OK, Answer, Connection, Room
 from headrace.sources.cassandra.agent.digest_exchange import Exchange
 from headrace.sources.cassandra.agent.entry_columns import ReceivedEntries
 from headrace.sources.cassandra.agent.following import Following
 from headrace.sources.cassandra.agent.protocol import (
-    ANSWER_BYTES_MAX,
     COPIES_PATH,
     END_HEADER,
     ENTRIES_PATH,
@@ -29,7 +28,6 @@ from headrace.sources.cassandra.agent.protocol import (
     MUTATIONS_PATH,
     NEEDS_PATH,
     RANGE_BYTES_MAX,
-    REQUEST_SECONDS_MAX,
     SEGMENTS_PATH,
     SPAN_BYTES_MAX,
     VERSION,
@@ -70,11 +68,11 @@ MADE_BYTES_MAX: Final = 128 * 1024 * 1024  # Of plain segments, read ahead in al
 _WANTED_BYTES: Final = 4 * 1024 * 1024  # Of a plain segment in one response, about.
 _SPAN_BYTES_MIN: Final = 256 * 1024
 _TOKENS: Final = 1 << 64
-START_BYTES: Final = 4 * 1024  # More than the header of a plain segment.
-ENTRIES_BYTES_MIN: Final = 1024  # A shorter read is for a header or a marker.
-_LINES_BYTES: Final = 120  # Of a request and its response, besides the parts that are counted.
-_OK, _PART, _GONE, _CHANGED, _BEHIND = 200, 206, 404, 412, 416
+START_BYTES: Final = 4 * 1024  # More than a plain segment's header has.
+ENTRIES_BYTES_MIN: Final = 1024  # A shorter read wants a header or a marker.
+_PART, _GONE, _CHANGED, _BEHIND, _FAILED = 206, 404, 412, 416, 500
 _REFUSED: Final = (401, 403)
+_PORTS: Final = {"http": 80, "https": 443}
 
 
 class AgentRefusedError(MissingRequirementError):
@@ -89,34 +87,6 @@ class AgentVersionError(AgentRefusedError):
     code = VERSION_CODE
 
 
-class Answer(NamedTuple):
-    """The response of an agent."""
-
-    status: int
-    content: bytes
-    headers: Mapping[str, str]
-
-
-class _InOnePiece(http.client.HTTPConnection):
-    """Sends the head and the body of a request together, in half the packets."""
-
-    _waiting = b""
-
-    def send(self, data: object) -> None:
-        """Keep data until `flush`."""
-        assert isinstance(data, bytes)  # noqa: S101 (we send only bytes)
-        self._waiting += data
-
-    def flush(self) -> None:
-        """Send the kept data."""
-        waiting, self._waiting = self._waiting, b""
-        super().send(waiting)
-
-
-class _InOnePieceOverTls(_InOnePiece, http.client.HTTPSConnection):
-    """The same over TLS."""
-
-
 class Agent:
     """One connection to an agent. After a failure it is not retried for a while.
 
@@ -129,15 +99,20 @@ class Agent:
         self.now_ms = now_ms
         self._access = access
         self.crossed_bytes = 0
-        self._connection: _InOnePiece | None = None
+        self._connection: Connection | None = None
         self._pause_ms = 0
         self._not_before_ms = 0
         self._why: Callable[[], AgentUnavailableError] | None = None
 
     def ask(
-        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        room: Room | None = None,
     ) -> Answer:
-        """Send a request and return the response.
+        """Return an answer; its content is in what *room* returns, unless it is a refusal.
 
         Raises:
             AgentUnavailableError: there is no response, or one that asks to retry later.
@@ -147,10 +122,10 @@ class Agent:
         if self._why is not None and self.now_ms() < self._not_before_ms:
             raise self._why()
         try:
-            answer = self._exchange(method, path, body, dict(headers or {}))
-        except (OSError, http.client.HTTPException) as error:
+            answer = self._exchange(method, path, body, dict(headers or {}), room)
+        except OSError as error:
             raise self._failed(no_answer(error, self.url)) from error
-        if answer.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+        if answer.status >= _FAILED:
             raise self._failed(
                 partial(AgentUnavailableError, _refusal(answer.content), place=self.url)
             )
@@ -169,7 +144,7 @@ class Agent:
         """Return the document in a response. Raises AgentRefusedError for an error."""
         status, answer, _ = answered
         try:
-            if status == _OK:
+            if status == OK:
                 return msgspec.json.decode(answer, type=kind)
         except msgspec.MsgspecError as error:
             raise AgentRefusedError(f"is not an agent: {error}", place=self.url) from error
@@ -185,51 +160,50 @@ class Agent:
             self._connection.close()
             self._connection = None
 
-    def _exchange(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
-        headers |= self._authorization()
+    def _exchange(
+        self, method: str, path: str, body: bytes, headers: dict[str, str], room: Room | None
+    ) -> Answer:
+        request = self.head(method, path, headers, len(body)) + body
         was_open = self._connection is not None
-        connection = self._connection = self._connection or self._new()
+        connection = self._connection = self._connection or self.connected()
         try:
-            connection.request(method, path, body or None, headers)
-            connection.flush()
-            response = connection.getresponse()
-            content = response.read(ANSWER_BYTES_MAX)
-        except (OSError, http.client.HTTPException):
+            answer = connection.exchange(request, room)
+        except OSError:
             self.close()
-            if was_open:  # An agent closes idle connections.
-                return self._exchange(method, path, body, headers)
+            if was_open:  # An agent closes what is idle for long.
+                return self._exchange(method, path, body, headers, room)
             raise
-        came = dict(response.headers)
-        self.crossed_bytes += _LINES_BYTES + len(path) + len(body) + len(content)
-        self.crossed_bytes += sum(len(a) + len(b) + 4 for a, b in (*headers.items(), *came.items()))
-        return Answer(response.status, content, came)
+        self.crossed_bytes += len(body) + answer.head.head_bytes + len(answer.content)
+        if answer.head.is_last:
+            self.close()
+        return answer
 
-    def connected(self) -> http.client.HTTPConnection:
-        """Return a new open connection for other requests than those of `ask`. Raises OSError."""
-        connection = self._new()
-        connection.connect()
-        return connection
-
-    def head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
-        """Return a request without a body, for a connection."""
-        host = {"Host": urlsplit(self.url).netloc.rpartition("@")[2]}
-        fields = {**host, **self._authorization(), **headers}
-        lines = [f"{method} {path} HTTP/1.1", *(f"{a}: {b}" for a, b in fields.items()), "", ""]
-        self.crossed_bytes += _LINES_BYTES + len(lines[0])
-        return "\r\n".join(lines).encode()
-
-    def _authorization(self) -> dict[str, str]:
-        token = self._access.token
-        return {} if token is None else {"Authorization": f"Bearer {token}"}
-
-    def _new(self) -> _InOnePiece:
+    def connected(self) -> Connection:
+        """Return a new connection, as for other requests than those of `ask`. Raises OSError."""
         parts = urlsplit(self.url)
-        host, port = parts.hostname or "", parts.port
-        if parts.scheme == "https":
-            return _InOnePieceOverTls(
-                host, port, timeout=REQUEST_SECONDS_MAX, context=tls(self._access)
-            )
-        return _InOnePiece(host, port, timeout=REQUEST_SECONDS_MAX)
+        context = tls(self._access) if parts.scheme == "https" else None
+        return Connection(parts.hostname or "", parts.port or _PORTS[parts.scheme], context)
+
+    def head(self, method: str, path: str, headers: Mapping[str, str], count: int = 0) -> bytes:
+        """Return a request for a connection, but for its body of *count* bytes.
+
+        Raises:
+            AgentRefusedError: no request has a token of several lines.
+
+        """
+        host = {"Host": urlsplit(self.url).netloc.rpartition("@")[2]}
+        token = self._access.token
+        if token is not None:
+            if token.splitlines() not in ([token], []):
+                hint = "is it the whole content of a file?"
+                raise AgentRefusedError("agent_token has several lines", place=self.url, hint=hint)
+            host["Authorization"] = f"Bearer {token}"
+        length = {} if method == "GET" else {"Content-Length": str(count)}
+        fields = {**host, **length, **headers}
+        lines = [f"{method} {path} HTTP/1.1", *(f"{a}: {b}" for a, b in fields.items()), "", ""]
+        made = "\r\n".join(lines).encode()
+        self.crossed_bytes += len(made)
+        return made
 
     def _failed(self, why: Callable[[], AgentUnavailableError]) -> AgentUnavailableError:
         self._pause_ms = min(max(PAUSE_MS[0], 2 * self._pause_ms), PAUSE_MS[1])
@@ -330,25 +304,26 @@ class RemoteSegment:
         asked = log.asked(offset, wanted, is_first=self._remade is None)
         remade = self._remade = self._remade or RemadeEntries(log.exchange)
         try:
-            sent = self._ask(ENTRIES_PATH, msgspec.msgpack.encode(asked))
+            sent = self._ask(ENTRIES_PATH, msgspec.msgpack.encode(asked), log.exchange.answer)
             remade.start(ReceivedEntries(sent.content, offset, asked.bytes), messaging)
             while places := remade.places():
-                remade.take(self._ask(MUTATIONS_PATH, places).content)
+                self._ask(MUTATIONS_PATH, places, remade.coming_in)
+                remade.take()
         except ValueError as error:
             self.forget()
             raise LogUnreadableError(f"no entries came: {error}", place=self._place) from error
         number = self._segment.segment_id
         log.exchange.keep(log.agent.url, number, messaging, *remade.placed())
         content = remade.content()
-        if END_HEADER in sent.headers:
+        if sent.head.field(END_HEADER):
             self._end = offset + len(content)
         self._keep(content, offset)
         if not log.is_kept:
             remade.fill(offset, offset + len(content))
 
-    def _ask(self, path: str, body: bytes) -> "Answer":
-        answer = self._answer("POST", f"{path}/{self._name}", {}, body)
-        if answer.status != _OK:
+    def _ask(self, path: str, body: bytes, room: Room) -> Answer:
+        answer = self._answer("POST", f"{path}/{self._name}", {}, body, room)
+        if answer.status != OK:
             raise self._failed(answer)
         return answer
 
@@ -359,22 +334,27 @@ class RemoteSegment:
             return b""
         if answer.status != _PART:
             raise self._failed(answer)
-        return answer.content
+        return bytes(answer.content)
 
     def _answer(
-        self, method: str, path: str, headers: dict[str, str], body: bytes = b""
-    ) -> "Answer":
+        self,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes = b"",
+        room: Room | None = None,
+    ) -> Answer:
         if self._mark:
             headers["If-Match"] = self._mark
-        answer = self._log.agent.ask(method, path, body, headers)
+        answer = self._log.agent.ask(method, path, body, headers, room)
         if answer.status == _GONE and not self._mark:
             raise FileNotFoundError(self._place)
-        if answer.status in {_OK, _PART}:
-            self._mark = self._mark or answer.headers.get("ETag", "")
+        if answer.status in {OK, _PART}:
+            self._mark = self._mark or answer.head.field(MARK_HEADER)
             self.bytes_read += len(answer.content)
         return answer
 
-    def _failed(self, answer: "Answer") -> LogUnreadableError:
+    def _failed(self, answer: Answer) -> LogUnreadableError:
         changed = answer.status == _CHANGED
         what = "another file has its name now" if changed else _refusal(answer.content)
         return LogUnreadableError(f"cannot be read: {what}", place=self._place)
@@ -467,7 +447,7 @@ class RemoteLog:
                 return False
         answer = self.agent.ask("GET", SEGMENTS_PATH)
         self.listing = self.agent.document(Listing, answer)
-        mark = answer.headers.get(MARK_HEADER, "")
+        mark = answer.head.field(MARK_HEADER)
         self.is_reported = bool(mark)
         if following is not None:
             following.mark = mark
@@ -531,9 +511,9 @@ class RemoteLog:
             return known
         body = msgspec.msgpack.encode(Place(file_of(segment_id), position, length))
         answer = self.agent.ask("POST", COPIES_PATH, body)
-        if answer.status != _OK or len(answer.content) != length:
+        if answer.status != OK or len(answer.content) != length:
             return None
-        return Rescued(answer.content, int(answer.headers.get(MESSAGING_HEADER, "0")))
+        return Rescued(bytes(answer.content), int(answer.head.field(MESSAGING_HEADER) or 0))
 
     def size_of(self, segment: SegmentInfo) -> int:
         """Return the size of a segment's file when it was listed; 0 if it did not exist."""
@@ -613,14 +593,14 @@ class RemoteHold:
         return self._agent.ask_for(HoldFigures, "GET", HOLD_PATH)
 
 
-def _refusal_code(content: bytes) -> str:
+def _refusal_code(content: bytes | memoryview) -> str:
     try:
         return msgspec.json.decode(content, type=Refusal).code
     except msgspec.MsgspecError:
         return ""
 
 
-def _refusal(content: bytes) -> str:
+def _refusal(content: bytes | memoryview) -> str:
     try:
         said = msgspec.json.decode(content, type=Refusal)
     except msgspec.MsgspecError:

@@ -15,6 +15,7 @@ from headrace.sources.cassandra.native import ops
 from headrace.sources.cassandra.native.growable import Block
 
 BYTES_MAX = 32 * 1024 * 1024
+_ANSWER_KEPT = 8 * 1024 * 1024
 FILLER_BYTES = 32 * 1024  # Of one entry, so that it fits into a window.
 _FILLER = b"\0\1" + bytes(6) + b"\x30" + bytes(9)  # Flags, updates, a name-based id.
 KNOWN_MAX = 128 * 1024  # Mutations kept: a power of two.
@@ -50,31 +51,60 @@ class Exchange:
         self.added = 0
         # The bytes of mutations ever written to the room, including overwritten ones.
         self.written = memoryview(array("Q", [0]))
-        # Node, segment, messaging version; ends of entries, and the numbers of their mutations.
+        self.answers = Block("B", _ANSWER_KEPT).view()
+        # Whose log, which segment, its messaging version; ends of entries, and their mutations.
         self.stretches: deque[tuple[str, int, int, memoryview, memoryview]] = deque()
         self.placed = 0
+
+    def answer(self, count: int) -> memoryview:
+        """Return memory for an answer of *count* bytes: that of the one before."""
+        return self.answers[:count] if count <= _ANSWER_KEPT else memoryview(bytearray(count))
 
     def add(self, view: ops.View, start: int, end: int, d0: int, d1: int) -> int:
         """Store a mutation with its digest. Return its number, or 0 if it is too long."""
         length = end - start
         if length > self.bytes_max:
             return 0
-        at = self.written[0] & self.bytes_mask
-        if at + length > self.bytes_max:
-            self.written[0] += self.bytes_max - at
-            at = 0
-        ops.copy(self.room, at, view, start, end)
+        begin = self.reserve(length)
+        ops.copy(self.room, begin & self.bytes_mask, view, start, end)
+        return self.note(begin, length, d0, d1)
+
+    def left(self) -> int:
+        """Return how many bytes there are up to the end of the room."""
+        return self.bytes_max - (self.written[0] & self.bytes_mask)
+
+    def reserve(self, count: int) -> int:
+        """Forget what is in *count* bytes of the room, side by side; return where they begin.
+
+        It counts the bytes that were ever written. *count* is at most `bytes_max`.
+        """
+        if count > self.left():
+            self.written[0] += self.left()
+        begin = self.written[0]
+        self.written[0] += count
+        return begin
+
+    def note(self, begin: int, length: int, d0: int, d1: int) -> int:
+        """Note the digest of a mutation that is in the room; return its number."""
         self.added += 1
         record = _WORDS * (self.added & self.known_mask)
         chain = d0 & self.known_mask
         self.records[record + _D0] = d0
         self.records[record + _D1] = d1
         self.records[record + _BEFORE] = self.newest[chain]
-        self.records[record + _BEGIN] = self.written[0]
+        self.records[record + _BEGIN] = begin
         self.records[record + _LENGTH] = length
         self.newest[chain] = self.added
-        self.written[0] += length
         return self.added
+
+    def fetch_newest(self, d0: int) -> None:
+        """Prefetch what `fetch_record` reads."""
+        ops.prefetch_record(self.newest, d0 & self.known_mask)
+
+    def fetch_record(self, d0: int) -> None:
+        """Prefetch what `find` reads."""
+        number = self.newest[d0 & self.known_mask]
+        ops.prefetch_record(self.records, _WORDS * (number & self.known_mask))
 
     def find(self, d0: int, d1: int, length: int) -> int:
         """Return the number of the mutation with this digest and length; 0 if it is not kept."""

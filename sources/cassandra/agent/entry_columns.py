@@ -114,14 +114,16 @@ class EntryColumns:
 class ReceivedEntries:
     """The parts of one response, checked: none is longer than the data sent, or than allowed."""
 
-    def __init__(self, answer: bytes, begin: int, bytes_max: int) -> None:
-        """Check *answer*, which starts at *begin* in the file and covers about *bytes_max* there.
+    def __init__(self, answer: bytes | memoryview, begin: int, bytes_max: int) -> None:
+        """Check *answer*, which begins at *begin* in the file, and spans about *bytes_max* there.
+
+        Nothing may write into it meanwhile.
 
         Raises:
             ValueError: it does not have this format.
 
         """
-        head = memoryview(answer[:_HEAD_BYTES].ljust(_HEAD_BYTES, b"\0")).cast("I")
+        head = memoryview(bytes(answer[:_HEAD_BYTES]).ljust(_HEAD_BYTES, b"\0")).cast("I")
         if head[0] != FORMAT:
             raise ValueError(f"expected format {FORMAT}, found {head[0]}")
         self.digest_count, self.count, self.size = head[1], head[2], head[3]

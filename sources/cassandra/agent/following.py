@@ -4,14 +4,19 @@ The request has its own connection, so that no other one waits for it. This modu
 its response: a file descriptor is readable when part of it has arrived. For one thread.
 """
 
-import http.client
-import io
 import ssl
 from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
 
+from headrace.sources.cassandra.agent.connection import (
+    OK,
+    Answer,
+    BrokenAnswerError,
+    Connection,
+    head_in,
+)
 from headrace.sources.cassandra.agent.protocol import (
     ANSWER_BYTES_MAX,
     MARK_HEADER,
@@ -27,13 +32,13 @@ from headrace.sources.cassandra.logs.descriptors import Descriptors
 LATE_MS: Final = 7_000  # After a request: its response is overdue.
 RETRY_MS: Final = 1_000  # After a failure.
 _READ_BYTES: Final = 64 * 1024
-_OK, _SAME = 200, 304
+_SAME: Final = 304
 
 
 class Reachable(Protocol):
     """The connections to an agent."""
 
-    def connected(self) -> http.client.HTTPConnection:
+    def connected(self) -> Connection:
         """Return a new open connection. Raises OSError."""
 
     def head(self, method: str, path: str, headers: dict[str, str]) -> bytes:
@@ -51,7 +56,7 @@ class Following:
         self._agent = agent
         self._descriptors = descriptors
         self._now_ms = now_ms
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: Connection | None = None
         self._came = b""
         self._listing: Listing | None = None
         self._late_ms = self._not_before_ms = 0
@@ -73,8 +78,8 @@ class Following:
                 self._ask(now_ms)
             elif now_ms >= self._late_ms:
                 raise TimeoutError
-        except (OSError, http.client.HTTPException, msgspec.MsgspecError):
-            self.close()  # The next listing is requested directly, and reports the error.
+        except (OSError, msgspec.MsgspecError):
+            self.close()  # The next listing is asked for, and says what is wrong.
             self._not_before_ms = now_ms + RETRY_MS
         return self._listing is not None
 
@@ -102,41 +107,29 @@ class Following:
         socket.settimeout(0)
         self._late_ms = now_ms + LATE_MS
 
-    def _answer(self) -> http.client.HTTPResponse | None:
-        """Return the response to the request if it has arrived completely."""
+    def _answer(self) -> Answer | None:
+        """Return the answer to the request if all of it is here."""
         assert self._connection is not None  # noqa: S101 (our own bug)
         try:
             while came := self._connection.sock.recv(_READ_BYTES):
                 self._came += came
                 if len(self._came) > ANSWER_BYTES_MAX:
-                    raise http.client.HTTPException("an answer without an end")
+                    raise BrokenAnswerError("an answer without an end")
         except (BlockingIOError, ssl.SSLWantReadError):
             pass
         else:
             raise ConnectionResetError
-        if b"\r\n\r\n" not in self._came:
+        head = head_in(self._came)
+        if head is None or len(self._came) < head.head_bytes + head.content_bytes:
             return None
-        answer = http.client.HTTPResponse(_Came(self._came))  # type: ignore[arg-type]  # Has the methods used.
-        answer.begin()
-        return answer if len(self._came.partition(b"\r\n\r\n")[2]) >= (answer.length or 0) else None
+        return Answer(head.status, self._came[head.head_bytes :], head)
 
-    def _take(self, answer: http.client.HTTPResponse) -> None:
+    def _take(self, answer: Answer) -> None:
         self._came = b""
         if answer.status == _SAME:
             return
-        if answer.status != _OK or MARK_HEADER not in answer.headers:  # Or one that cannot wait.
-            raise http.client.HTTPException(answer.reason)
-        self._listing = msgspec.json.decode(answer.read(), type=Listing)
-        self.mark = answer.headers[MARK_HEADER] or ""
-
-
-class _Came:
-    """The received bytes, as a response reads them from a socket."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def makefile(self, mode: str) -> io.BytesIO:
-        """Return the received bytes."""
-        del mode
-        return io.BytesIO(self._content)
+        mark = answer.head.field(MARK_HEADER)
+        if answer.status != OK or not mark:  # Or one that cannot wait.
+            raise BrokenAnswerError(f"status {answer.status}")
+        self._listing = msgspec.json.decode(answer.content, type=Listing)
+        self.mark = mark

@@ -29,8 +29,8 @@ STRETCH_BYTES: Final = 1024 * 1024
 ROOM_BYTES: Final = STRETCH_BYTES + 64 * 1024  # An entry may extend beyond.
 STRETCHES_BYTES_MAX: Final = 32 * 1024 * 1024
 STRETCHES_MAX: Final = 1024
-FAR: Final = 1 << 62  # After the end of any segment.
-_NO_DATA: Final = memoryview(b"")
+FAR: Final = 1 << 62  # Behind the end of any segment.
+_NO_DATA: Final = memoryview(bytearray())
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -64,21 +64,14 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class _Walk(msgspec.Struct):
-    """A framer on its own file; bytes that its stretch has are not read again."""
+    """A framer on a file of its own."""
 
     framer: Framer
     descriptor: int
-    begin: int = 0
-    data: memoryview = _NO_DATA
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Read file bytes."""
-        at = offset - self.begin
-        piece = self.data[at : at + len(buffer)] if at >= 0 else b""
-        if not piece:
-            return os.preadv(self.descriptor, [buffer], offset)
-        buffer[: len(piece)] = piece
-        return len(piece)
+        return os.preadv(self.descriptor, [buffer], offset)
 
 
 class FramingSessions:
@@ -187,15 +180,16 @@ class FramingSessions:
             undo.callback(os.close, walk.descriptor)
             made = self._begun(begin, until - begin)
             made.read(walk.descriptor, until)
-            walk.begin, walk.data = begin, memoryview(made.data)
-            was_read = begin + len(walk.data)
+            data = memoryview(made.data)
+            walk.framer.give(begin, data)
+            was_read = begin + len(data)
             walk.framer.allow(info.limit, indexed=info.indexed)
             try:
                 made.frame(walk.framer, until)
             except CorruptSegmentError:
                 made.leave(max(made.end, was_read))
-            walk.data = _NO_DATA
-            if made.end > was_read:  # An entry extends beyond.
+            walk.framer.give(begin, _NO_DATA)
+            if made.end > was_read:  # An entry goes beyond.
                 made.read(walk.descriptor, made.end)
             if walk.framer.at == made.end:
                 undo.pop_all()

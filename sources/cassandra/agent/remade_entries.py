@@ -18,13 +18,15 @@ from headrace.sources.cassandra.native.growable import Block
 
 _ANSWER_BYTES_MAX = 4 * 1024 * 1024  # Of the mutations in one request,
 _PLACES_MAX = 64 * 1024  # and of their places.
-_GROUP = 64  # Digests computed together.
+_GROUP = 64  # Digests that are made side by side.
+_FAR, _NEAR = 16, 8  # So many digests before one is looked up, what is read for it is fetched.
 _FIRST_BYTES = 64 * 1024
 _HEAD_BYTES = 8  # Of an entry, before its mutation.
 # The place of an entry's mutation outside the room; see `Framer.know`.
 _IN_BYTES, _FILLER, _OLD_FILLER = -1, -2, -3
 _NO_BYTES = memoryview(bytearray())
 _NO_WORDS = memoryview(array("q"))
+_FIRST_WORDS = 4096
 _NO_NUMBERS = memoryview(array("Q"))
 
 
@@ -37,7 +39,8 @@ class RemadeEntries:
         self.block = Block("B", _FIRST_BYTES)
         self.made = self.block.view()
         self.begin = self.size = 0
-        # For each entry: its end in the segment, the length of its mutation, and the place of that.
+        self.columns = memoryview(array("q", bytes(8 * _FIRST_WORDS)))  # What has columns below.
+        # Of each entry where it ends in the segment, how long its mutation is, and where that is.
         self.count = 0
         self.ends = self.lengths = self.starts = _NO_WORDS
         # For each mutation: the end of its entry, and its number in the exchange.
@@ -47,7 +50,10 @@ class RemadeEntries:
         self.missing = 0
         self.missing_entries, self.missing_placed = _NO_WORDS, _NO_WORDS
         self.missing_digests = _NO_NUMBERS
-        self.came = self.asked = 0  # Of the missing ones.
+        self.came = self.asked = 0  # Of those that are missing.
+        # What comes of them now, and where: among all bytes of the exchange, or not in its room.
+        self.coming = _NO_BYTES
+        self.coming_begin = -1
         self.ranges = memoryview(array("q", bytes(16 * _GROUP)))
         self.found = memoryview(array("Q", bytes(16 * _GROUP)))
 
@@ -79,6 +85,7 @@ class RemadeEntries:
                 self._place(at, length, number)
             else:
                 d0, d1 = received.digests[2 * digest], received.digests[2 * digest + 1]
+                self._fetch(received, digest)
                 digest += 1
                 number = self.exchange.find(d0, d1, length)
                 if number == 0:
@@ -86,15 +93,26 @@ class RemadeEntries:
                 at += length + constants.ENTRY_OVERHEAD
                 self._place(at, length, number)
 
+    def _fetch(self, received: ReceivedEntries, digest: int) -> None:
+        """Prefetch what the digests need that are looked up soon."""
+        if digest + _FAR < received.digest_count:
+            self.exchange.fetch_newest(received.digests[2 * (digest + _FAR)])
+            self.exchange.fetch_record(received.digests[2 * (digest + _NEAR)])
+
     def _make_columns(self, count: int, entries: int, digests: int) -> None:
-        self.ends = memoryview(array("q", bytes(8 * count)))
-        self.lengths = memoryview(array("q", bytes(8 * count)))
-        self.starts = memoryview(array("q", bytes(8 * count)))
-        self.placed_ends = memoryview(array("q", bytes(8 * entries)))
-        self.numbers = memoryview(array("Q", bytes(8 * entries)))
-        self.missing_entries = memoryview(array("q", bytes(8 * digests)))
-        self.missing_placed = memoryview(array("q", bytes(8 * digests)))
-        self.missing_digests = memoryview(array("Q", bytes(16 * digests)))
+        """Make room for the columns: what the exchange keeps is new, the rest where it was."""
+        behind = 3 * count
+        if behind + 4 * digests > len(self.columns):
+            self.columns = memoryview(Block("q", 2 * (behind + 4 * digests)).view())
+        self.ends = self.columns[:count]
+        self.lengths = self.columns[count : 2 * count]
+        self.starts = self.columns[2 * count : behind]
+        self.missing_entries = self.columns[behind : behind + digests]
+        self.missing_placed = self.columns[behind + digests : behind + 2 * digests]
+        names = memoryview(self.columns)[behind + 2 * digests : behind + 4 * digests]
+        self.missing_digests = names.cast("B").cast("Q")
+        self.placed_ends = memoryview(bytearray(8 * entries)).cast("q")
+        self.numbers = memoryview(bytearray(8 * entries)).cast("Q")
 
     def _place(self, at: int, length: int, number: int) -> None:
         self.placed_ends[self.entries] = self.begin + at
@@ -130,6 +148,7 @@ class RemadeEntries:
     def supply(self, framer: Framer) -> None:
         """Pass all entries to *framer*, so that it need not frame them."""
         exchange = self.exchange
+        framer.give(self.begin, self.content())
         framer.know(
             self.begin,
             self.begin + self.size,
@@ -206,13 +225,19 @@ class RemadeEntries:
     def places(self) -> bytes:
         """Return places of missing mutations for the next request; empty when all arrived.
 
-        For each, the end of its entry, and its length: two little-endian 32-bit numbers.
+        Of each the end of its entry, and its length: two little-endian numbers of 32 bits. They are
+        read into `coming_in`, and taken by `take`.
         """
-        first, size = self.came, 0
+        first, size, most = self.came, 0, _ANSWER_BYTES_MAX
+        if first < self.missing:
+            left = self.exchange.left()
+            if left < self.lengths[self.missing_entries[first]]:
+                left = self.exchange.bytes_max  # From the beginning of the room.
+            most = min(most, left)
         self.asked = first
         while self.asked < self.missing and self.asked - first < _PLACES_MAX:
             length = self.lengths[self.missing_entries[self.asked]]
-            if size and size + length > _ANSWER_BYTES_MAX:
+            if size and size + length > most:
                 break
             size += length
             self.asked += 1
@@ -223,18 +248,32 @@ class RemadeEntries:
             made[2 * (i - first) + 1] = self.lengths[entry]
         return bytes(memoryview(made))
 
-    def take(self, content: bytes) -> None:
-        """Store the mutations of the last request.
-
-        Raises:
-            ValueError: they are not the requested ones.
-
-        """
+    def _coming_bytes(self) -> int:
         size = 0
         for i in range(self.came, self.asked):
             size += self.lengths[self.missing_entries[i]]
-        if size != len(content):
-            raise ValueError(f"{len(content)} bytes of mutations came, expected {size}")
+        return size
+
+    def coming_in(self, count: int) -> memoryview:
+        """Return memory for the *count* bytes of mutations that come for the last places."""
+        if count != self._coming_bytes() or count > self.exchange.bytes_max:
+            self.coming_begin, self.coming = -1, memoryview(bytearray(count))
+        else:
+            self.coming_begin = self.exchange.reserve(count)
+            at = self.coming_begin & self.exchange.bytes_mask
+            self.coming = self.exchange.room[at : at + count]
+        return memoryview(self.coming)
+
+    def take(self) -> None:
+        """Take the mutations that came.
+
+        Raises:
+            ValueError: they are not those that were asked for last.
+
+        """
+        came, size = len(self.coming), self._coming_bytes()
+        if size != came:
+            raise ValueError(f"{came} bytes of mutations came, expected {size}")
         at = 0
         while self.came < self.asked:
             count = min(_GROUP, self.asked - self.came)
@@ -242,12 +281,14 @@ class RemadeEntries:
                 self.ranges[2 * i] = at
                 at += self.lengths[self.missing_entries[self.came + i]]
                 self.ranges[2 * i + 1] = at
-            self._take_group(content, count)
+            self._take_group(count)
             self.came += count
+        self.coming = _NO_BYTES
 
-    def _take_group(self, view: ops.View, count: int) -> None:
+    def _take_group(self, count: int) -> None:
         exchange, first = self.exchange, self.came
-        ops.siphash_all(view, self.ranges, 0, 2, count, exchange.k0, exchange.k1, self.found)
+        k0, k1 = exchange.k0, exchange.k1
+        ops.siphash_all(self.coming, self.ranges, 0, 2, count, k0, k1, self.found)
         for i in range(count):
             d0, d1 = self.found[2 * i], self.found[2 * i + 1]
             entry = self.missing_entries[first + i]
@@ -256,14 +297,15 @@ class RemadeEntries:
                 or d1 != self.missing_digests[2 * (first + i) + 1]
             ):
                 raise ValueError(f"another mutation came for the place {self.ends[entry]}")
-            start, end = self.ranges[2 * i], self.ranges[2 * i + 1]
-            number = exchange.add(view, start, end, d0, d1)
-            self.numbers[self.missing_placed[first + i]] = number
-            if number:
-                self.starts[entry] = exchange.begin_of(number)
+            start, length = self.ranges[2 * i], self.ranges[2 * i + 1] - self.ranges[2 * i]
+            if self.coming_begin >= 0:
+                begin = self.coming_begin + start
+                self.starts[entry] = begin
+                number = exchange.note(begin, length, d0, d1)
+                self.numbers[self.missing_placed[first + i]] = number
             else:
-                at = self.ends[entry] - self.begin - (end - start) - constants.ENTRY_OVERHEAD
-                self._put_entry(at, view, start, end - start)
+                at = self.ends[entry] - self.begin - length - constants.ENTRY_OVERHEAD
+                self._put_entry(at, self.coming, start, length)
 
     def placed(self) -> tuple[memoryview, memoryview]:
         """Return the ends of mutations' entries, ascending, and their numbers in the exchange."""

@@ -24,7 +24,7 @@ cdef class Asked:
 cdef class Stretch:
     cdef readonly int64_t begin, end
     cdef readonly object room
-    cdef readonly const unsigned char[::1] data
+    cdef readonly unsigned char[::1] data
     cdef int64_t[::1] entries, ranges
     cdef uint64_t[::1] ids, digests
     cdef readonly Py_ssize_t count

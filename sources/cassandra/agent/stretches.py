@@ -24,7 +24,7 @@ _GROUP = 64  # Digests computed together.
 _DIGEST_MAX = 32 * 1024 * 1024  # Longer entries are sent unchanged: no one requests them by place.
 _FIRST_ENTRIES = 64
 _PLACE_NUMBERS = 2
-_NO_DATA = memoryview(b"")
+_NO_DATA = memoryview(bytearray())
 BEGIN = attrgetter("begin")  # The order of stretches in a file.
 # Returns the treatments of a table's entries, by its id: those of one update, and the others.
 Treatment = Callable[[bytes], tuple[int, int]]
@@ -77,12 +77,12 @@ class Stretch:
     def read(self, descriptor: int, until: int) -> None:
         """Read the bytes up to *until* in the file, after those already read."""
         at, size = len(self.data), until - self.begin
-        if size <= len(self.room):
-            came = os.preadv(descriptor, [self.room[at:size]], self.begin + at)
-            self.data = self.room[: at + came]
-        else:
-            more = os.pread(descriptor, size - at, self.begin + at)
-            self.data = memoryview(b"".join((self.data, more)) if at else more)
+        room = self.room
+        if size > len(room):
+            room = memoryview(bytearray(size))
+            room[:at] = memoryview(self.data)
+        came = os.preadv(descriptor, [room[at:size]], self.begin + at)
+        self.data = room[: at + came]
 
     def frame(self, framer: Framer, until: int) -> int:
         """Frame up to *until* in the file, or the durable end. Return the framer's last result.

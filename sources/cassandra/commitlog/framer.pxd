@@ -37,7 +37,8 @@ cdef class Framer:
     cdef const int64_t[::1] known_ends, known_lengths, known_starts
     cdef Py_ssize_t known, known_count
     cdef int64_t known_begin, known_until
-    cdef unsigned char[::1] room, beneath
+    cdef unsigned char[::1] room, beneath, own, given
+    cdef int64_t given_begin
     cdef int64_t room_bytes
     cdef const uint64_t[::1] written
     cdef readonly bint is_apart
@@ -57,10 +58,12 @@ cdef class Framer:
     cdef inline int _frame(self) except -1
     cdef inline int _pass_over(self, int64_t length) noexcept
     cdef _start(self, int64_t segment_id, int64_t header_bytes, int messaging, int64_t resume, str place)
+    cpdef give(self, int64_t begin, unsigned char[::1] content)
     cpdef supply_from(self, supply)
     cpdef know(self, int64_t begin, int64_t until, const int64_t[::1] ends, const int64_t[::1] lengths, const int64_t[::1] starts, unsigned char[::1] room, int64_t room_bytes, const uint64_t[::1] written)
     @cython.locals(found=int)
     cdef inline bint _is_known(self) except -1
+    cdef _ask(self, int64_t at)
     cdef inline bint _covers(self, int64_t at) noexcept
     @cython.locals(end=int64_t, begin=int64_t, start=int64_t)
     cdef inline int _find_known(self) noexcept
@@ -89,6 +92,8 @@ cdef class Framer:
     cdef inline bint _have(self, int64_t at, Py_ssize_t count) except -1
     @cython.locals(keep=Py_ssize_t, room=Py_ssize_t, kept=cython.uchar[::1], wanted=Py_ssize_t, came=Py_ssize_t)
     cdef bint _fill(self, int64_t at, Py_ssize_t count) except -1
+    @cython.locals(end=int64_t)
+    cdef bint _turn_to_given(self, int64_t at, Py_ssize_t count) except -1
     cdef _corrupt(self, int64_t at, str found, int64_t end)
 
 

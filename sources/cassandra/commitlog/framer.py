@@ -39,7 +39,7 @@ class Framer:
     def __init__(self, window_bytes: int = WINDOW_BYTES) -> None:
         """Allocate a window of *window_bytes*, enlarged only while an entry is larger."""
         self.window_bytes = window_bytes
-        self.window = memoryview(bytearray(window_bytes))
+        self.window = self.own = memoryview(bytearray(window_bytes))
         self.id_bytes = memoryview(bytearray(12))
         self.place = ""
         self.behind = 0
@@ -64,6 +64,7 @@ class Framer:
         self.written = memoryview(array("Q", [0]))
         self.is_apart = False  # Whether the last entry is known, so that `window` is the room.
         self.beneath = _NO_ROOM  # The window of file bytes meanwhile.
+        self.given, self.given_begin = _NO_ROOM, 0  # See `give`.
 
     def open(  # noqa: PLR0913 (all of them define where framing starts)
         self,
@@ -81,11 +82,8 @@ class Framer:
         Errors name the segment *place*. With *by_section*, nothing is read beyond a section's end:
         for bytes that are produced per section, and may turn out to be damaged.
         """
-        self._leave_room()
         self.read_into = read_into
-        if self.is_gathered:
-            self.is_gathered = False
-            self.window = memoryview(bytearray(self.window_bytes))
+        self.is_gathered = False
         self._start(segment_id, header_bytes, messaging, resume, place)
         self.by_section = by_section
 
@@ -104,7 +102,6 @@ class Framer:
         The bytes of a missing entry count as skipped. The others keep their positions in the
         segment; an entry may be cut after its first partition key.
         """
-        self._leave_room()
         self.is_gathered = True
         self.next_block = next_block
         self.number = self.count = 0
@@ -120,8 +117,7 @@ class Framer:
         # The file has only the id of the segment's number; see `manifest`.
         halves = (segment_id & 0xFFFF_FFFF, segment_id >> 32 & 0xFFFF, 0)
         self.id_bytes = memoryview(bytearray(b"".join(h.to_bytes(4, "big") for h in halves)))
-        self.base = 0
-        self.filled = 0
+        self.give(0, _NO_ROOM)
         self.at = header_bytes
         self.section_end = header_bytes
         self.limit = self.until = _NO_LIMIT
@@ -139,6 +135,17 @@ class Framer:
         self.limit = limit
         self.until = until
         self.durable = max(self.durable, limit, indexed)
+
+    def give(self, begin: int, content: memoryview) -> None:
+        """Frame file bytes from *begin* on where they lie, as far as *content* has them.
+
+        They are neither read nor copied, and stay the caller's until others are given, or none.
+        Where an entry is known they may be anything.
+        """
+        self.given, self.given_begin = content, begin
+        self._leave_room()
+        self.window = self.own
+        self.base = self.filled = 0
 
     def supply_from(self, supply: Supply | None) -> None:
         """Get entries that need no framing from *supply*, until the next `open`."""
@@ -166,9 +173,8 @@ class Framer:
         self.known_ends, self.known_lengths, self.known_starts = ends, lengths, starts
         self.known, self.known_count = 0, len(ends)
         self.written, self.room_bytes = written, room_bytes
+        self._leave_room()
         self.room = room
-        if self.is_apart:
-            self.window = room
 
     def pass_sections(self, begin: int) -> int:
         """Move to the first section that begins at or behind *begin*, by markers alone.
@@ -254,14 +260,19 @@ class Framer:
 
         A mutation that is overwritten at once is read as bytes.
         """
-        assert self.supply is not None  # noqa: S101 (the caller checks)
         if not self._covers(self.at):
-            self.supply(self, self.at)
+            self._ask(self.at)
         found = self._find_known()
         if found == _FORGOTTEN:
-            self.supply(self, self.at)
+            self._ask(self.at)
             found = self._find_known()
         return found == _KNOWN
+
+    def _ask(self, at: int) -> None:
+        """Ask for what is known from *at* on. What was known is forgotten, also after an error."""
+        assert self.supply is not None  # noqa: S101 (the caller knows)
+        self.known = self.known_count = self.known_begin = self.known_until = 0
+        self.supply(self, at)
 
     def _covers(self, at: int) -> bool:
         return self.known_begin <= at < self.known_until
@@ -443,7 +454,7 @@ class Framer:
             self.id_bytes[8 + i] = at >> (24 - 8 * i) & 0xFF
         if ops.crc32(self.id_bytes, 0, 12, 0) != stored:
             if stored == 0 and self.limit >= 0:
-                self.filled = 0  # Not written yet, or half: read it again next time.
+                self.give(0, _NO_ROOM)  # Not written yet, or half: read it again when asked again.
                 return constants.LIMIT
             if stored == 0 and pointer == 0:
                 return self._finished(at)
@@ -493,16 +504,16 @@ class Framer:
 
     def _fill(self, at: int, count: int) -> bool:
         if self.supply is not None and not self._covers(at):
-            self.supply(self, at)
+            self._ask(at)
+        if self._turn_to_given(at, count):
+            return True
         keep = max(0, self.base + self.filled - at) if at >= self.base else 0
-        room = len(self.window)
+        kept = self.window
+        room = len(self.own)
         if count > room or (room > self.window_bytes and count <= self.window_bytes):
-            kept = self.window
-            self.window = memoryview(bytearray(max(count, self.window_bytes)))
-            keep = min(keep, len(self.window))
-            ops.copy(self.window, 0, kept, at - self.base, at - self.base + keep)
-        elif keep:
-            ops.copy(self.window, 0, self.window, at - self.base, at - self.base + keep)
+            self.own = memoryview(bytearray(max(count, self.window_bytes)))
+        self.window = self.own
+        ops.copy(self.window, 0, kept, at - self.base, at - self.base + keep)
         self.base = at
         self.filled = keep
         # While skipping old sections, read only their markers; below a limit, only up to it, so
@@ -522,6 +533,17 @@ class Framer:
                 break
             self.filled += came
         return self.filled >= count
+
+    def _turn_to_given(self, at: int, count: int) -> bool:
+        """Let the window be what is given, if that has *count* bytes from *at*."""
+        end = self.given_begin + len(self.given)
+        if self.supply is not None:
+            end = min(end, self._bytes_until(at))
+        if at < self.given_begin or at + count > end:
+            return False
+        self.window = self.given[at - self.given_begin :]
+        self.base, self.filled = at, end - at
+        return True
 
     def _corrupt(self, at: int, found: str, end: int) -> None:
         raise CorruptSegmentError(

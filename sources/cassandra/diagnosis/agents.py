@@ -30,7 +30,7 @@ def agent_findings(node: str, agent: Agent, bytes_max: int | None) -> Iterator[F
         figures = agent.document(HoldFigures, answered)
     except HeadraceError:
         return
-    ahead = ahead_seconds(answered.headers, before, after)
+    ahead = ahead_seconds(answered.head.field(_DATE_HEADER), before, after)
     if ahead is not None:
         found = clock_finding(ahead)
         yield Finding(found.check, found.result, f"{node}: its agent's {found.message}", found.hint)
@@ -63,13 +63,13 @@ def space_of(node: str, figures: HoldFigures, bytes_max: int | None) -> LogSpace
     )
 
 
-def ahead_seconds(headers: Mapping[str, str], before: float, after: float) -> float | None:
-    """Return by how much a remote clock is ahead, at least, from the date of a response.
+def ahead_seconds(date: str, before: float, after: float) -> float | None:
+    """Return how far the clock there is ahead, at least, by the *date* of an answer; None: no date.
 
     The request was sent at *before* and answered at *after*, by the local clock. Returns None
     without a date.
     """
-    with suppress(KeyError, ValueError, TypeError):
-        said = parsedate_to_datetime(headers[_DATE_HEADER]).timestamp()
+    with suppress(ValueError, TypeError):
+        said = parsedate_to_datetime(date).timestamp()
         return max(0.0, said - after) + min(0.0, said + _DATE_SECONDS - before)
     return None

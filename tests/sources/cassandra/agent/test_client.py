@@ -206,6 +206,13 @@ def test_readers_show_the_token(folder: Path, token: str | None) -> None:
     assert ("agent_refused", 3) == (caught.value.code, caught.value.exit_status)
 
 
+def test_a_token_of_several_lines_is_refused_before_it_is_sent(folder: Path) -> None:
+    """It would be more fields of the request; it is not shown."""
+    with serving(folder) as served, pytest.raises(AgentRefusedError, match="lines") as caught:
+        agent_at(served.url, "secret\r\nX: y").ask("GET", SEGMENTS_PATH)
+    assert "secret" not in str(caught.value)
+
+
 def test_who_is_no_agent_is_reported_so(folder: Path) -> None:
     """An address that serves something else is a mistake of the configuration."""
     with serving(folder) as served, pytest.raises(AgentRefusedError, match="none of an agent's"):

@@ -71,7 +71,8 @@ class Served:
             gathering = Gathering(places, BYTES_MAX, Rooms().take)
             assert self.sessions.mutations("mark", self.descriptor, gathering)
             self.asked_for += gathering.count
-            remade.take(bytes(gathering.content))
+            remade.coming_in(len(gathering.content))[:] = gathering.content
+            remade.take()
         end = remade.begin + remade.size
         assert end == remade.fill(begin, end)
         return bytes(remade.content())

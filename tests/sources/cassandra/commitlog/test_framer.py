@@ -507,6 +507,50 @@ def test_the_digest_is_siphash(length: int, expected: str) -> None:
     assert bytes.fromhex(expected) == digest(bytes(range(length)), bytes(range(16)))
 
 
+@given(
+    sections=st.lists(st.lists(raw_mutations, max_size=5), max_size=5),
+    window_bytes=st.integers(8, 600),
+    data=st.data(),
+)
+def test_what_is_given_is_framed_where_it_lies(
+    sections: list[list[bytes]], window_bytes: int, data: st.DataObject
+) -> None:
+    """It is not read; an entry or a marker that goes beyond is."""
+    made = segment(sections)
+    everything = list(found(framer(Bytes(made.content).read_into)))
+    until = data.draw(st.integers(made.header_bytes, len(made.content)))
+    whole = [made.header_bytes, *made.ends, *made.section_ends]
+    content = bytearray(made.content)
+    gone = max(end for end in whole if end <= until)
+    content[:gone] = bytes(gone)
+    source = framer(Bytes(bytes(content)).read_into, window_bytes=window_bytes)
+    source.give(made.header_bytes, memoryview(bytearray(made.content[made.header_bytes : until])))
+
+    assert everything == list(found(source))
+
+
+@given(
+    sections=st.lists(st.lists(raw_mutations, max_size=5), max_size=5),
+    window_bytes=st.integers(8, 600),
+    data=st.data(),
+)
+def test_bytes_are_given_at_any_time(
+    sections: list[list[bytes]], window_bytes: int, data: st.DataObject
+) -> None:
+    """Also in place of others, of other parts of the file, or none."""
+    made = segment(sections)
+    everything = list(found(framer(Bytes(made.content).read_into)))
+    source, came = framer(Bytes(made.content).read_into, window_bytes=window_bytes), []
+    for _ in range(ENTRIES_MAX):
+        begin, end = sorted(data.draw(st.tuples(*[st.integers(0, len(made.content))] * 2)))
+        source.give(begin, memoryview(bytearray(made.content[begin:end])))
+        if source.next_entry() != constants.ENTRY:
+            break
+        came.append((source.at, source.entry()))
+
+    assert everything == came
+
+
 @given(content=st.binary(max_size=100), key=st.binary(min_size=16, max_size=16))
 def test_both_implementations_of_the_digest_agree(content: bytes, key: bytes) -> None:
     """Machine code and Python give the same bytes for any content and key."""
@@ -527,6 +571,7 @@ class Room:
         self.content = memoryview(bytearray(self.BYTES))
         self.written = memoryview(array("Q", [begun]))
         self.asked: list[int] = []
+        self.given: bytes | None = None  # File bytes that are given with what is known.
 
     def put(self, raw: bytes) -> int:
         """Keep a mutation; return where it begins among all bytes that were written."""
@@ -546,6 +591,8 @@ class Room:
             until = min([end for end, *_ in places if end >= at + span], default=1 << 30)
             here = [place for place in places if at < place[0] <= until]
             ends, lengths, starts = (memoryview(array("q", [p[i] for p in here])) for i in range(3))
+            if self.given is not None:
+                asking.give(at, memoryview(bytearray(self.given[at:until])))
             asking.know(at, until, ends, lengths, starts, self.content, self.BYTES, self.written)
 
         source.supply_from(supply)
@@ -555,10 +602,15 @@ class Room:
     sections=st.lists(st.lists(st.tuples(raw_mutations, st.booleans()), max_size=5), max_size=5),
     begun=st.integers(0, 3 * Room.BYTES),
     span=st.integers(1, 2_000),
+    is_given=st.booleans(),
     data=st.data(),
 )
 def test_what_is_known_is_not_framed(
-    sections: list[list[tuple[bytes, bool]]], begun: int, span: int, data: st.DataObject
+    sections: list[list[tuple[bytes, bool]]],
+    begun: int,
+    span: int,
+    is_given: bool,  # noqa: FBT001 (by Hypothesis)
+    data: st.DataObject,
 ) -> None:
     """Of entries in a room no byte is read; the others, and sync markers, are framed."""
     made = segment([[raw for raw, _ in section] for section in sections])
@@ -569,16 +621,23 @@ def test_what_is_known_is_not_framed(
             content[end - len(raw) - constants.ENTRY_OVERHEAD : end] = bytes(len(raw) + 12)
             places.append((end, len(raw), room.put(raw)))
     resume = data.draw(st.sampled_from([0, *made.ends]))
+    room.given = bytes(content) if is_given else None
     source = framer(Bytes(bytes(content)).read_into, resume=resume)
     room.give(source, places, span)
 
     assert [each for each in everything if each[0] > resume] == list(found(source))
 
 
-def test_what_is_written_over_is_asked_for_again_and_then_framed() -> None:
-    """Once: what is forgotten again at once is read as bytes."""
+@pytest.mark.parametrize("is_given", [False, True])
+def test_what_is_written_over_is_asked_for_again_and_then_framed(*, is_given: bool) -> None:
+    """Once: what is forgotten again at once is read as bytes, which no one gave."""
     made, raws = sample()
     room = Room(0)
+    if is_given:  # Of sync markers alone.
+        content = bytearray(made.content)
+        for end, raw in zip(made.ends, raws, strict=True):
+            content[end - len(raw) - constants.ENTRY_OVERHEAD : end] = bytes(len(raw) + 12)
+        room.given = bytes(content)
     places = [(end, len(raw), room.put(raw)) for end, raw in zip(made.ends, raws, strict=True)]
     source = framer(Bytes(made.content).read_into)
     room.give(source, places, 1 << 20)
@@ -590,6 +649,30 @@ def test_what_is_written_over_is_asked_for_again_and_then_framed() -> None:
     assert raws[1:] == [raw for _, raw in found(source)]
     assert not source.is_apart
     assert made.ends[0] == room.asked[1]
+
+
+def test_what_was_known_is_not_used_after_an_error() -> None:
+    """The log that could not say more may have changed it."""
+    made, raws = sample()
+    room = Room(0)
+    places = [(end, len(raw), room.put(raw)) for end, raw in zip(made.ends, raws, strict=True)]
+    source = framer(Bytes(made.content).read_into)
+    room.give(source, places, 1 << 20)
+    assert constants.ENTRY == source.next_entry()
+    source.supply_from(failing)
+    room.written[0] += Room.BYTES
+    with pytest.raises(ConnectionError):
+        source.next_entry()
+
+    room.written[0] -= Room.BYTES
+    room.give(source, places, 1 << 20)
+    assert raws[1:] == [raw for _, raw in found(source)]
+    assert [made.header_bytes, made.ends[0]] == room.asked
+
+
+def failing(_framer: Framer, _at: int) -> None:
+    """Fail as a log does that cannot be reached."""
+    raise ConnectionError
 
 
 def test_a_place_behind_the_room_is_never_written_over() -> None:

@@ -12,7 +12,8 @@ import pytest
 from headrace.plugins import CheckResult, Finding, parse_config
 from headrace.plugins.diagnosis import Examined
 from headrace.plugins.testing.doubles import context
-from headrace.sources.cassandra.agent.client import Agent, Answer
+from headrace.sources.cassandra.agent.client import Agent
+from headrace.sources.cassandra.agent.connection import Answer, Head
 from headrace.sources.cassandra.config import CassandraConfig
 from headrace.sources.cassandra.diagnosis.agents import agent_findings, ahead_seconds
 from headrace.sources.cassandra.forge.segments import write_segment
@@ -35,7 +36,8 @@ class Saying(Agent):
         said = msgspec.to_builtins(figures)
         if is_old:
             del said["free_bytes"], said["growth"]
-        self._said = Answer(200, msgspec.json.encode(said), {"Date": formatdate(date)})
+        head = Head(200, {"date": formatdate(date)}, 0, 0, is_last=False)
+        self._said = Answer(200, msgspec.json.encode(said), head)
 
     def ask(self, *_: object, **__: object) -> Answer:
         """Say it."""
@@ -53,11 +55,11 @@ def figures(free: int, growth: float) -> HoldFigures:
 )
 def test_the_clock_there(there: float, ahead: float) -> None:
     """The date of an answer has no fractions: what it leaves out does not count."""
-    said = {"Date": formatdate(math.floor(NOW + there))}
+    said = formatdate(math.floor(NOW + there))
 
     assert ahead == ahead_seconds(said, NOW, NOW)
-    assert ahead_seconds({}, NOW, NOW) is None
-    assert ahead_seconds({"Date": "soon"}, NOW, NOW) is None
+    assert ahead_seconds("", NOW, NOW) is None
+    assert ahead_seconds("soon", NOW, NOW) is None
 
 
 def found(agent: Agent) -> dict[str, Finding]:
