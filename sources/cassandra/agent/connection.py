@@ -1,13 +1,16 @@
-"""A connection to an agent: requests of HTTP/1.1, and answers that say how long they are.
+"""A connection to an agent: requests of HTTP/1.1, and answers with their length.
 
-`http.client` copies the content, and takes longer for the fields of an answer than some hundred
-kilobytes of content take. Blocking network I/O; for one thread.
+httptools parses heads, and content is received where the caller wants it: `http.client` copies the
+content, and takes longer for a head than some hundred kilobytes of content take. Blocking network
+I/O; for one thread.
 """
 
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from httptools import HttpParserError, HttpResponseParser
 
 from headrace.sources.cassandra.agent.protocol import ANSWER_BYTES_MAX, REQUEST_SECONDS_MAX
 
@@ -24,7 +27,7 @@ _SHOWN: Final = 80
 
 
 class BrokenAnswerError(ConnectionError):
-    """What came is not an answer of HTTP/1.1, or does not say how long it is."""
+    """The received bytes are not an answer of HTTP/1.1 with its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +46,52 @@ class Head:
 
 
 class Answer(NamedTuple):
-    """What an agent answered."""
+    """The answer of an agent."""
 
     status: int
     content: bytes | memoryview
     head: Head
 
 
+class _Fields:
+    """Receives the fields of an answer from its parser."""
+
+    def __init__(self) -> None:
+        """Start without fields."""
+        self.found: dict[str, str] = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a field."""
+        self.found[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+
 def head_in(came: bytes) -> Head | None:
-    """Return the head of an answer of which *came* so much, if it is there. Raises OSError."""
-    text, end, _ = came.partition(_END)
-    if not end and len(came) < _HEAD_BYTES_MAX:
+    """Return the head of the answer that *came* begins with; None if it is not complete.
+
+    Raises:
+        BrokenAnswerError: *came* does not begin with the head of an answer.
+
+    """
+    at = came.find(_END)
+    if at < 0 and len(came) < _HEAD_BYTES_MAX:
         return None
-    first, *lines = text.decode("latin-1").split("\r\n")
-    parts = [line.partition(":") for line in lines]
-    fields = {name.lower(): value.strip() for name, _, value in parts}
-    version, _, said = first.partition(" ")
-    status, length = said[:3], fields.get("content-length", "")
-    if status.isdecimal() and int(status) in _NO_CONTENT:
-        length = "0"
-    is_ours = version.startswith("HTTP/1.") and status.isdecimal() and length.isdecimal()
-    if not is_ours or not end or int(length) > ANSWER_BYTES_MAX:
-        found = f"{first[:_SHOWN]!r}, length {length[:_SHOWN]!r}"
-        raise BrokenAnswerError(f"expected an answer of HTTP/1.1 with its length, found {found}")
-    is_last = version != "HTTP/1.1" or fields.get("connection", "").lower() == "close"
-    return Head(int(status), fields, len(text) + len(_END), int(length), is_last)
+    size = at + len(_END)
+    fields = _Fields()
+    parser = HttpResponseParser(fields)
+    try:
+        parser.feed_data(came[:size] if at >= 0 else came)
+        status = parser.get_status_code()
+        length = 0 if status in _NO_CONTENT else int(fields.found.get("content-length", "-1"))
+        if at < 0 or not 0 <= length <= ANSWER_BYTES_MAX:
+            raise BrokenAnswerError(f"expected the length of an answer, found {length}")
+    except HttpParserError as error:
+        found = came[:_SHOWN].partition(b"\r\n")[0]
+        raise BrokenAnswerError(f"expected an answer of HTTP/1.1, found {found!r}") from error
+    return Head(status, fields.found, size, length, not parser.should_keep_alive())
 
 
 class Connection:
-    """See the module. `sock` is its socket."""
+    """A kept-open connection; `sock` is its socket."""
 
     def __init__(self, host: str, port: int, context: "ssl.SSLContext | None") -> None:
         """Connect, over TLS if there is a *context*. Raises OSError."""
@@ -86,9 +106,9 @@ class Connection:
         self._start = memoryview(bytearray(_HEAD_BYTES_MAX))
 
     def exchange(self, request: bytes, room: Room | None) -> Answer:
-        """Return the answer to *request*; if all is well, its content is in what *room* returns.
+        """Send *request* and return the answer.
 
-        Raises OSError.
+        With status 200 its content is in the memory that *room* returns. Raises OSError.
         """
         self.sock.sendall(request)
         came = 0
@@ -106,7 +126,9 @@ class Connection:
 
     def _more(self, room: memoryview) -> int:
         if not (count := self.sock.recv_into(room)):
-            raise ConnectionResetError("it was closed before the answer was complete")
+            raise ConnectionResetError(
+                "the agent closed the connection before its answer was complete"
+            )
         return count
 
     def close(self) -> None:
