@@ -4,9 +4,10 @@ So do the books, and a worker that continues.
 """
 
 import json
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -15,9 +16,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.connector.commands.cli import main
+from headrace.connector.control.commands import Commands
+from headrace.connector.control.service import ControlService
+from headrace.connector.foundation.states import Observed
+from headrace.connector.language.parser import parse_script
 from headrace.connector.replay.errors import StreamFailedError
 from headrace.connector.replay.stream.checkpoint import checkpoint_of
+from headrace.connector.stores.open_control_store import open_notes
 from helpers.jobs.committed import committed
+from helpers.logs.forged import TABLE, insert
+from helpers.logs.gap_jobs import GapJob
 from helpers.streams.by_hand import overtake_once, run_by_hand
 from real.spark.spark_attempts import holding_python, speculating
 from real.spark.spark_cluster import DRIVER, EXECUTOR, TASK, Moment, cluster, killing_python, past
@@ -26,6 +34,7 @@ from real.spark.spark_jobs import (
     Names,
     by_worker,
     kafka_sink,
+    living,
     ring_job,
     spark_process,
     without_origin,
@@ -40,6 +49,7 @@ SENT: Final = ("os.rename", r"/states/\w+/\.[^/.]+\.")
 COMMITTED: Final = ("shutil.rmtree", "headrace-framed-")
 # The driver has counted the second batch, and Spark has not committed it.
 COUNTED: Final = ("os.rename", r"/delivered/1$")
+ROWS: Final = 600  # Of each segment of a job of statements.
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +158,63 @@ def test_a_worker_and_spark_in_turns(
     assert 0 == main(["run", str(job), *BATCHED])
 
     check(job, seen(bootstrap_servers, topic), capsys)
+
+
+def test_statements(
+    tmp_path: Path, bootstrap_servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A consumer of what is committed sees each change once, and so do the books.
+
+    The driver is killed while it delivers, and the worker starts it again; STOP and RESUME end the
+    stream and continue it. Then workers continue without Spark.
+    """
+    topic = f"once-{uuid4().hex[:8]}"
+    job = GapJob(tmp_path, splits=2)
+    job.from_statements()
+    job.leave_name()
+    written = 0
+
+    def write(segments: int) -> None:
+        nonlocal written
+        for number in range(written, written + segments):
+            rows = range(number * ROWS, (number + 1) * ROWS)
+            job.spread(number + 1, *(insert(b"k%d" % row, b"v", table=TABLE) for row in rows))
+        written += segments
+
+    def is_there() -> bool:
+        return len(committed(bootstrap_servers, topic)) >= written * ROWS
+
+    made = (
+        f"CREATE DATA_SINK k WITH 'kafka://{bootstrap_servers}?topic={topic}' AND format = 'json' "
+        f"AND exactly.once = true AND offsets.storage.topic = '{topic}-states';"
+        "CREATE DATA_SOURCE cdc ON TABLE forged.t WITH k AND job = 'orders' AND engine = 'spark'"
+    )
+    with closing(open_notes(tmp_path / "state.db")) as notes:
+        commands, service = Commands(notes), ControlService(notes)
+        for parsed in parse_script(made):
+            service.execute(parsed.statement)
+        source = "cdc.forged.t"
+
+        def is_in(state: Observed) -> bool:
+            return commands.status(source).state is state
+
+        write(3)
+        options = ["--pumps", "2", "--master", "local[2]", "--batch-bytes", "120000"]
+        with living(["worker", str(job.path), *options], tmp_path / "log") as wait:
+            wait(lambda: is_in(Observed.RUNNING) and bool(commands.offsets(source)))
+            os.kill(int(commands.status(source).worker.partition(":")[2]), signal.SIGKILL)
+            wait(is_there)
+            commands.stop("k")
+            wait(lambda: is_in(Observed.STOPPED))
+            write(1)
+            commands.resume("k")
+            wait(is_there)
+    write(1)
+    assert 0 == main(["run", str(job.path), "--job", "orders", "--until-idle"])
+
+    found = [message.key() for message in committed(bootstrap_servers, topic)]
+    assert written * ROWS == len(found) == len(set(found))
+    capsys.readouterr()
+    assert 0 == main(["verify", str(job.path), "--job", "orders", "--json"])
+    tables = json.loads(capsys.readouterr().out)["total"]["tables"]
+    assert written * ROWS == tables["forged.t"]["delivered"]
