@@ -158,6 +158,7 @@ def test_mutations_whole(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.spark_few
 def test_a_mistake_is_named(spark: SparkSession, job: Path) -> None:
     """What is wrong with an option reaches the user when the frame is loaded, without a trace."""
     wrong = [
@@ -186,6 +187,7 @@ def check_plain(error: PySparkException, hint: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.spark_few
 def test_sink_from_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Rows of segments written to `headrace.sink` reach the sink of the job."""
     path = ring_job(tmp_path, "j", {"plugin": "files", "path": "out.jsonl"})

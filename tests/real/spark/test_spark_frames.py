@@ -160,6 +160,7 @@ def test_two_frames_at_once(spark: SparkSession) -> None:
     assert table == one.limit(1).collect()[0]["table"]
 
 
+@pytest.mark.spark_few
 def test_a_cached_frame(filtering: SparkSession) -> None:
     """A frame cached after a filtered query holds all changes, and a cached view its own."""
     frame = segments(filtering)
@@ -170,6 +171,7 @@ def test_a_cached_frame(filtering: SparkSession) -> None:
     assert wanted("UPDATE") == view.count()
 
 
+@pytest.mark.spark_few
 def test_views_in_sql(filtering: SparkSession) -> None:
     """Two filtered views in one statement of SQL have their own rows each."""
     segments(filtering).createOrReplaceTempView("changes")
@@ -250,6 +252,7 @@ def test_pruned_columns(filtering: SparkSession, frames: list[Query]) -> None:
         assert named_by_worker(options) == sorted(list(row)[::-1] for row in found)
 
 
+@pytest.mark.spark_few
 def test_filters_are_not_scoped(spark: SparkSession) -> None:
     """Why no reader of ours takes filters: this Spark keeps those of a query for the next ones.
 

@@ -53,6 +53,7 @@ SEGMENTS = 40  # Of each of three nodes, before the poisoned ones.
 
 
 @pytest.mark.spark
+@pytest.mark.spark_few
 def test_a_stream_is_what_a_worker_delivers(spark: SparkSession, tmp_path: Path) -> None:
     """Micro-batches bring the multiset that a worker does; SIGTERM ends them with status 0.
 
