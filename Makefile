@@ -19,8 +19,10 @@ CORES := $(shell nproc 2>/dev/null || echo 1)
 # busy. More would cost more, because each collects all tests, which takes seconds.
 SHARED_OUT := -n $(shell expr $(CORES) \* 3 / 2 + 1) --dist worksteal
 HOT := $(wildcard $(foreach room,connector/history/store connector/rows connector/serde/transcode sources/cassandra/*,$(room)/*.py $(room)/*.pxd) sources/cassandra/native/c/*.h sinks/kafka/clients/*.pyx)
+# Found before what .venv has, by PYTHONPATH: all else is that of .venv.
+OLDER_SPARK := PYTHONPATH=$(CURDIR)/.venv/spark42 HEADRACE_SPARK=4.2.1 HEADRACE_NATIVE=require $(BIN)/pytest -v --timeout 1200
 
-.PHONY: help demo test test-real real-node real-ring test-newest test-older-spark ring fuzz fuzz-compiled fuzz-interpreted soak effects check alerts constraints docs bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
+.PHONY: help demo test test-real real-node real-ring test-newest test-older-spark test-older-spark-few ring fuzz fuzz-compiled fuzz-interpreted soak effects check alerts constraints docs bench bench-debezium bench-history bench-kafka bench-live bench-once bench-verify simulate coverage wheel newcomer clean
 .DELETE_ON_ERROR:
 
 help:  ## Show this list.
@@ -56,7 +58,11 @@ test-newest: .venv/newest/ready  ## Run those unit tests that a version of Pytho
 
 test-older-spark: .venv/ready .venv/native .venv/spark42  ## Run those tests of Spark that a version decides with Spark 4.2; test-real has the newest. Needs Java and Maven.
 	@.ci/machine $(PYTHON) java
-	PYTHONPATH=$(CURDIR)/.venv/spark42 HEADRACE_SPARK=4.2.1 HEADRACE_NATIVE=require $(BIN)/pytest -v --timeout 1200 -m "real and spark" tests/real/spark tests/real/kafka/test_spark_once.py
+	$(OLDER_SPARK) -m "real and spark" tests/real/spark tests/real/kafka/test_spark_once.py
+
+test-older-spark-few: .venv/ready .venv/native .venv/spark42  ## Run the few of them that show what Spark does with our sources, in a minute or two. Needs Java.
+	@.ci/machine $(PYTHON) java
+	$(OLDER_SPARK) -m spark_few tests/real/spark
 
 ring: .venv/ready .venv/native  ## Run three Cassandra nodes, agents, Kafka and two workers until Ctrl-C; needs Java and Maven.
 	@.ci/machine $(PYTHON) java
@@ -160,7 +166,6 @@ clean:  ## Remove the environment and everything built.
 	HEADRACE_NATIVE=off $(UV) --no-build-isolation -e '.[test]'
 	@touch $@
 
-# Found before what .venv has, by PYTHONPATH: all else is that of .venv.
 .venv/spark42: .venv/core .ci/spark42.txt
 	rm -rf $@
 	.ci/twice $(BIN)/uv pip install -q --compile-bytecode -p .venv --no-deps --require-hashes --target $@ -r .ci/spark42.txt
