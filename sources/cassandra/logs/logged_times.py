@@ -41,10 +41,10 @@ class Logged(NamedTuple):
 class LatestTimes:
     """Between which write times a log was read last, by an entry of each of the latest turns.
 
-    `oldest_us` is infinitely old before there were some turns.
+    `is_any`: there were too few turns, so it may be as old as any.
     """
 
-    __slots__ = ("_times", "newest_us", "oldest_us")
+    __slots__ = ("_times", "is_any", "newest_us", "oldest_us")
 
     def __init__(self) -> None:
         """Know none yet."""
@@ -53,7 +53,7 @@ class LatestTimes:
     def forget(self) -> None:
         """Know none any more: the log is read on elsewhere."""
         self._times: deque[int] = deque(maxlen=LATEST)
-        self.oldest_us, self.newest_us = -_NEVER, _NEVER
+        self.oldest_us, self.newest_us, self.is_any = -_NEVER, _NEVER, True
 
     def note(self, raw: bytes, messaging: int) -> None:
         """Take the last entry of a turn."""
@@ -63,7 +63,7 @@ class LatestTimes:
         self._times.append(written_us)
         self.newest_us = max(self._times)
         if len(self._times) == LATEST:
-            self.oldest_us = min(self._times)
+            self.oldest_us, self.is_any = min(self._times), False
 
 
 def logged(

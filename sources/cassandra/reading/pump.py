@@ -7,7 +7,7 @@ For one thread; blocking file I/O. Rules cite docs/agreement.md by line.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import Final
 
@@ -58,11 +58,22 @@ _LIVE: Final = attrgetter("live")
 
 
 def _first_due(ready: Sequence[tuple[int, int]], logs: Sequence[tuple[LogCursor, int]]) -> int:
-    """Return which of *ready* is read next: of those furthest behind that are not surely ahead."""
+    """Return which of *ready*, a heap, is read next: the first that is not surely ahead."""
+    if logs[ready[0][1]][0].latest.is_any:
+        return 0
     latest = [logs[at][0].latest for _, at in ready]
     newest_us = min(each.newest_us for each in latest) + APART_US
     due = [n for n, each in enumerate(latest) if each.oldest_us <= newest_us]
     return min(due, key=ready.__getitem__)
+
+
+def _put_back(ready: list[tuple[int, int]], number: int, progress: int | None) -> None:
+    """Note how far one of *ready* has come; None: it has nothing more."""
+    if progress is None:
+        del ready[number]
+    else:
+        ready[number] = (progress, ready[number][1])
+    heapify(ready)
 
 
 class _Away:
@@ -477,6 +488,7 @@ class Pump:
         logs = [(cursor, self.hosts[cursor.node]) for cursor in self._read_now(demand.logs)]
         most = self._segments_max
         ready = [(progress[host], at) for at, (c, host) in enumerate(logs) if c.may_go_on(most)]
+        heapify(ready)
         since_ms = 0  # What makes the clock's time that since 1970.
         if ready:
             since_ms = self._wall_ms() - started_ms
@@ -498,7 +510,7 @@ class Pump:
                 break
             intake.now_ms = now_ms + since_ms
             first = _first_due(ready, logs)
-            cursor, host = logs[at := ready[first][1]]
+            cursor, host = logs[ready[first][1]]
             before = cursor.read_bytes
             try:
                 cursor.advance(intake, host, demand)
@@ -517,10 +529,7 @@ class Pump:
             self._note_framed(cursor, since_ms)
             if cursor.read_bytes > before:  # Otherwise the log has nothing new, and uses no budget.
                 budget -= max(cursor.read_bytes - before, _TURN_BYTES)
-            if cursor.may_go_on(most):
-                ready[first] = (progress[host], at)
-            else:
-                del ready[first]
+            _put_back(ready, first, progress[host] if cursor.may_go_on(most) else None)
         self.more = self.stopped_by is None and not all(c.at_end for c in self.cursors)
         now_ms = self._now_ms()
         self.read_ms += now_ms - started_ms
