@@ -45,8 +45,9 @@ test-real: .venv/ready .venv/native  ## Test against a real Cassandra and a real
 	@$(MAKE) -s -j 2 real-node real-ring
 
 # In parallel: while one waits the other uses its core.
-real-node:  ## Run that part of test-real which needs one node, on two of them.
-	HEADRACE_NATIVE=require $(BIN)/pytest -v --durations 40 -n 2 --dist loadfile --timeout 2400 -m "real and not ring" tests/real
+real-node:  ## Run that part of test-real which needs one node, on three of them.
+	@# Two thirds of the time tests wait for servers, and a third of it where Spark computes.
+	HEADRACE_NATIVE=require $(BIN)/pytest -v --durations 40 -n 3 --dist loadfile --timeout 2400 -m "real and not ring" tests/real
 
 real-ring:  ## Run that part of test-real which needs a ring, or a node of its own.
 	HEADRACE_NATIVE=require $(BIN)/pytest -v --durations 40 -n 1 --timeout 2400 -m "real and ring" tests/real

@@ -1,7 +1,8 @@
 """Real servers, one of each for a process of the tests.
 
-There are three processes: two that share the files of tests of a single node, one for those that
-need a ring, or a node of their own. So what waits in one leaves its core to the others.
+There are four processes: three that share the files of tests of a single node, one for those that
+need a ring, and some that need a node of their own. So what waits in one leaves its core to the
+others, and they end together.
 """
 
 import os
@@ -29,8 +30,6 @@ _APART = {
     "test_live_hold",
     "test_debezium",
     "test_history",
-    "test_kafka_access",
-    "test_random_writes",
     "test_seeded_history",
 }
 
