@@ -526,10 +526,10 @@ class LogDirectory:
         return names | held
 
     def _recall(self) -> None:
-        """Fill the manifest from the pins that jobs left beside the log."""
-        with contextlib.suppress(HoldError, OSError):  # Disposal reports these errors.
-            for need in pins.read_all(self.path / FOLDER):
-                self.manifest.hear(need.listed)
+        """Know of the log what jobs knew that left notes beside it."""
+        with contextlib.suppress(HoldError, OSError):  # Who disposes of them says so.
+            for listed in pins.listed_in(self.path / FOLDER):
+                self.manifest.hear(listed)
         self._recalled = True
 
     def _held(self) -> tuple[frozenset[str], Collection[str]]:

@@ -141,14 +141,14 @@ def write(folder: Path, name: str, content: bytes) -> None:
 def write_new(folder: Path, names: Sequence[str], content: bytes) -> Sequence[str]:
     """Write the same *content* under each of *names* that does not exist, atomically.
 
-    Returns the names written. The files are links to one file: a link costs a fifth of a file, and
-    a job has one for each split and log.
+    Returns the names of those that were left. The notes are links of one file: to make one costs a
+    fifth of a file, and a job has one for each split and log.
     """
     there = names_in(folder)
     missing = [name for name in names if name not in there]
     if not missing:
         return ()
-    shared = f".{missing[0]}"
+    shared, left = f".{missing[0]}", []
     write(folder, shared, content)
     try:
         for name in missing:
@@ -158,19 +158,29 @@ def write_new(folder: Path, names: Sequence[str], content: bytes) -> Sequence[st
                 continue
             except OSError:  # The file system has no links, or not so many.
                 write(folder, name, content)
+            left.append(name)
     finally:
         os.unlink(f"{folder}/{shared}")  # noqa: PTH108 (as above)
-    return missing
+    return left
 
 
-def read_all(folder: Path) -> Sequence[Need]:
-    """Return the needs stored in *folder*.
+def listed_in(folder: Path) -> set[Stored]:
+    """Return what is known of the log by those who left notes in *folder*.
+
+    Of notes that are links of one file, as `write_new` leaves them, one is read.
 
     Raises:
-        HoldError: a pin cannot be read, so it is unknown which segments may be removed.
+        HoldError: one cannot be read.
+        OSError: the folder cannot be.
 
     """
-    return [_need_in(path) for path in _notes(folder)]
+    found, seen = set[Stored](), set[int]()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.inode() not in seen:
+                seen.add(entry.inode())
+                found.add(_need_in(Path(entry.path)).listed)
+    return found
 
 
 def names_in(folder: Path) -> set[str]:
@@ -203,10 +213,15 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def notes_in(folder: Path) -> Sequence[Note]:
-    """Return the pins in *folder*. Raises as `read_all`."""
+    """Return the notes in *folder*.
+
+    Raises:
+        HoldError: one cannot be read, so it is unknown what may go.
+
+    """
     found = []
-    for path in _notes(folder):
-        with contextlib.suppress(FileNotFoundError):  # It was just withdrawn.
+    for path in (folder / name for name in names_in(folder)):
+        with contextlib.suppress(FileNotFoundError):  # It was withdrawn just now.
             written_ms = path.stat().st_mtime * 1000
             found.append(Note(path.name.rpartition(".")[2], written_ms, _need_in(path)))
     return found
@@ -223,7 +238,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 def noted_in(folder: Path, job: str) -> list[Noted]:
-    """Return the pins of *job*. Raises as `read_all`."""
+    """Return what is noted of *job*. Raises as `notes_in`."""
     now_ms = time.time() * 1000
     return [
         Noted(
@@ -245,10 +260,6 @@ def remove(folder: Path, names: Iterable[str]) -> None:
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise HoldError(f"cannot be removed: {error.strerror}", place=str(folder)) from error
-
-
-def _notes(folder: Path) -> Iterable[Path]:
-    return [folder / name for name in names_in(folder)]
 
 
 def _need_in(path: Path) -> Need:

@@ -5,7 +5,6 @@ for quarantine, and reading continues after it (I8). Blocking file I/O; for one 
 docs/agreement.md by line.
 """
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -146,8 +145,8 @@ class LogCursor:
         """Return the oldest segments after *marker* that were listed but not started."""
         if not self._unread:
             return ()
-        behind = (n for n in self._unread if n > marker.segment_id)
-        return tuple(heapq.nsmallest(UNREAD_MAX, behind))
+        behind = sorted(n for n in self._unread if n > marker.segment_id)
+        return tuple(behind[:UNREAD_MAX])
 
     def refresh(self, now_ms: int) -> bool:
         """List the segments again; return False if everything listed was read before.

@@ -22,6 +22,8 @@ from headrace.sources.cassandra.retention.disposal import Disposal, SegmentReten
 from headrace.sources.cassandra.state.cdc_state import Marker
 
 _STORE_CHARS: Final = 8
+_START: Final = Marker(0, 0)
+_EVERYTHING: Final = "everything"  # What the note says that `register_all` leaves.
 STOP: Final = "stop_holding"
 DROP: Final = "drop_oldest"
 _MS: Final = 1_000
@@ -50,8 +52,8 @@ class Hold:
         names = {self._name(split): split for split in self._splits}
         with self._telling():
             for name in pins.write_new(self._folder, list(names), pins.everything(self._job)):
-                # Its next pin is written, even if it is unchanged.
-                self._noted.pop(names[name], None)
+                # What it says next is noted, also if it is as before, unless it is the same.
+                self._noted[names[name]] = _EVERYTHING
 
     def register(self, split: str, marker: Marker, pending: Pending, listed: Stored = ()) -> None:
         """Pin what *split* needs from now on: everything after *marker*, and the *pending* copies.
@@ -64,6 +66,8 @@ class Hold:
         """
         # Usually nothing is pending; a job has a pin for each split and log.
         said: object = (marker.segment_id, marker.offset == END_OFFSET)
+        if marker == _START and not listed:
+            said = _EVERYTHING
         if not pending and self._noted.get(split) == said:
             return
         need = Need.of(self._job, split, marker, pending, listed)

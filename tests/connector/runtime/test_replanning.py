@@ -25,7 +25,7 @@ from headrace.plugins.testing.doubles import (
     context,
     sample_records,
 )
-from headrace.sources.cassandra.logs.pins import read_all
+from headrace.sources.cassandra.logs.pins import notes_in
 from headrace.sources.cassandra.ring.splits import names
 from helpers.jobs.transactions import MemoryTransactions, TransactionalSink
 from helpers.logs.gap_jobs import GapJob
@@ -65,7 +65,7 @@ def leases(job: GapJob) -> list[LeaseRow]:
 def notes(job: GapJob) -> set[str]:
     """Return the splits that have left notes of their needs beside a log."""
     folder = job.folder / "n1" / ".headrace"
-    return {need.split for need in read_all(folder)}
+    return {note.need.split for note in notes_in(folder)}
 
 
 def test_a_job_goes_on_with_other_splits(job: GapJob) -> None:

@@ -31,7 +31,7 @@ def forgets_what_others_rescued(patch: Patch) -> None:
     real = rescued_copies.keep_only
 
     def keep_only(folder: Path, is_needed: Callable[[int], bool]) -> None:
-        named = {n for need in pins.read_all(folder) for n in need.copies}
+        named = {n for note in pins.notes_in(folder) for n in note.need.copies}
         real(folder, lambda n: n in named and is_needed(n))
 
     patch.setattr(rescued_copies, "keep_only", keep_only)

@@ -9,14 +9,17 @@ import pytest
 
 from headrace.sources.cassandra.errors import END_OFFSET
 from headrace.sources.cassandra.forge.segments import write_segment
+from headrace.sources.cassandra.logs import pins
 from headrace.sources.cassandra.logs.directory import LogDirectory
 from headrace.sources.cassandra.logs.pins import (
     FOLDER,
     HoldDeniedError,
     HoldError,
     Pending,
+    listed_in,
     name_of,
     noted_in,
+    notes_in,
     write_new,
 )
 from headrace.sources.cassandra.retention.disposal import Disposal
@@ -26,6 +29,7 @@ from helpers.logs.holding import hold_on, retention_of
 
 DELETE = Disposal(keep=False)
 NOTHING: Pending = {}
+LISTED = ((0, (1, 3)),)
 
 
 @pytest.fixture
@@ -153,12 +157,15 @@ def test_notes_are_left_where_files_cannot_be_linked(
     assert 0 == mine.dispose()
 
 
-def test_a_note_that_was_just_left_is_not_replaced(folder: Path) -> None:
-    """Another process has listed the notes before."""
+def test_a_note_that_was_just_left_is_not_replaced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came after the notes were listed; whose it is knows what it says."""
+    monkeypatch.setattr(pins, "names_in", lambda _: set())
     hold(folder).register("1", past(3), NOTHING)
 
     names = [name_of("orders", split, "") for split in ("0", "1")]
-    write_new(folder / FOLDER, names, b"{}")
+    assert names[:1] == write_new(folder / FOLDER, names, b"{}")
 
     assert {names[0]: b"{}"}.items() <= contents(folder).items()
     assert b"{}" != contents(folder)[names[1]]
@@ -251,6 +258,30 @@ def test_a_note_is_written_when_it_says_something_new(folder: Path) -> None:
         note.write_bytes(b"")  # So that only a new note is found.
 
     assert [True, False, True, True, True, True, True, False, True] == list(map(bool, written))
+
+
+def test_a_note_that_needs_everything_is_not_written_again(folder: Path) -> None:
+    """It says the same; one of a split that knows segments, or has copies pending, says more."""
+    mine, names = hold(folder), list("012345")
+    mine.register_all(names)
+    shared = contents(folder)
+    mine.register("0", Marker(0, 0), NOTHING)
+    assert shared == contents(folder)
+
+    mine.register("1", Marker(0, 0), NOTHING, LISTED)
+    mine.register("2", Marker(0, 0), {2: ()})
+    mine.register("3", Marker(1, 0), NOTHING)
+    mine.register("4", Marker(0, END_OFFSET), NOTHING)
+    now = contents(folder)
+    changed = {name for name in now if now[name] != shared[name]}
+    assert set("1234") == {name.split(".")[1] for name in changed}
+    assert LISTED in listed_in(folder / FOLDER)
+
+    mine.register("0", past(1), NOTHING)
+    mine.register("0", Marker(0, 0), NOTHING)  # Its position was set.
+    assert [1, 2, 3, 4] == left(folder)
+    (note,) = (n.need for n in notes_in(folder / FOLDER) if n.need.split == "0")
+    assert Marker(0, 0) == note.marker
 
 
 def test_jobs_of_one_name_in_two_stores_are_two_jobs(folder: Path) -> None:
