@@ -127,7 +127,7 @@ class Connection:
     def _more(self, room: memoryview) -> int:
         if not (count := self.sock.recv_into(room)):
             raise ConnectionResetError(
-                "the agent closed the connection before its answer was complete"
+                "the agent closed the connection before the end of its answer"
             )
         return count
 
