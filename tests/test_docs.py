@@ -80,7 +80,7 @@ def programs(page: Path) -> dict[str, Any]:
 def test_all_programs_run() -> None:
     """Each page with a program in Python has a test that runs it."""
     run = {
-        "consumers.md": "tests/real/kafka/test_consumer_kit.py",
+        "consumers.md": "tests/real/kafka/consumers/test_consumer_kit.py",
         "history.md": "tests/real/spark/test_spark_history.py",
         "kafka.md": "tests/test_docs.py",
         "plugins.md": "tests/test_docs.py",
