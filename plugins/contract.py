@@ -93,7 +93,7 @@ class Source(ABC):
     word: ClassVar[str] = ""
     config_class: ClassVar[type]
     bookkeeping: ClassVar[Bookkeeping] = NO_COUNTERS
-    """What the counters of `Position.books` are, and which must add up."""
+    """The counters of `Position.books`, and the equations that they must satisfy."""
     stages: ClassVar[Sequence[str]] = ()
     """What its changes come to from when they could be read until they are returned, in order; see
     `Batch.stage_times`. The framework measures how long each takes."""
@@ -192,11 +192,11 @@ class TransactionalWriter(Writer):
     place: str
     """Where the entries are kept, for messages."""
     window_ms: int
-    """What was started must be committed within this time, or it is dropped."""
+    """A transaction must be committed within this time, or it is dropped."""
     renewal: str = "give the sink another place"
-    """What a user does so that there are no entries, for hints."""
+    """How a user removes the entries, for hints."""
     awaited: str = ""
-    """What `begin` waited for when it returned None, for messages."""
+    """The thing that `begin` waited for when it returned None, for messages."""
 
     @abstractmethod
     def begin(self, deadline_ms: int) -> Mapping[str, bytes] | None:

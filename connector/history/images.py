@@ -34,9 +34,9 @@ from headrace.plugins import Document, Operation
 from headrace.plugins.records.record import OPERATIONS
 
 WIDE: Final = frozenset((Operation.DELETE_RANGE, Operation.DELETE_PARTITION))
-"""What removes rows that it does not name."""
+"""Operations that remove rows without naming them."""
 KEPT: Final = (*OPERATIONS, Operation.DELETE, Operation.UPDATE)
-"""What a change does, by the number that the file has; those from GONE on expired."""
+"""The operations, by their numbers in the file; rows expired in those from GONE on."""
 EXPIRED_MAX: Final = 1_000  # The number of states whose expired values one transaction stores.
 GC_SECONDS: Final = 864_000  # Cassandra's default of gc_grace_seconds.
 RANGES_MAX: Final = 64  # With more, those that no late write can meet are removed.

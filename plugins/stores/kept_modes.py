@@ -10,7 +10,7 @@ from msgspec.structs import replace
 ALL_LOGS: Final = ""
 """Instead of the name of a log, in a request about all of them."""
 NO_SUCH_LOG: Final = "no_such_log"
-"""Why a request about a log is refused that is not read."""
+"""The reason for refusing a request about a log that is not read."""
 Place = Mapping[str, int | str]
 """Where a split is in a log, as a position describes it."""
 
@@ -21,7 +21,7 @@ class ModeOutcome(StrEnum):
     PENDING = "pending"
     SUCCEEDED = "succeeded"
     FELL_BACK = "fell_back"
-    """The buffer was full before what was unread was read, or has no room for it."""
+    """The buffer was full before the backlog was read, or has no room for it."""
     SUPERSEDED = "superseded"
     """Another request came first."""
     REFUSED = "refused"

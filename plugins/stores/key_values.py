@@ -75,7 +75,7 @@ class KeyValues(ABC):
 
     config_class: ClassVar[type]
     noun: ClassVar[str]
-    """What holds the rows, as a hint says it: `state file`, `keyspace`."""
+    """The place of the rows, as hints name it: `state file`, `keyspace`."""
 
     @classmethod
     @abstractmethod

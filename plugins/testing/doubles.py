@@ -212,7 +212,7 @@ class ChaosResult(StrEnum):
     BREAK = "break"
     """`submit` raises FatalError."""
     CRASH = "crash"
-    """`submit` raises what no plugin should."""
+    """`submit` raises an error that no plugin should raise."""
     MISCOUNT = "miscount"
     """Leave the last record out of the result."""
     CONFUSE = "confuse"

@@ -82,9 +82,9 @@ class Parts:
         self.spared: Mapping[str, Spared] = {}
         """The parts of logs that are skipped."""
         self.framed: BlockFile | None = None
-        """What was framed of the logs, for the one split that is read."""
+        """The framed entries of the logs, for the one split that is read."""
         self.reading: Reading | None = None
-        """What reads the logs; None until something is read."""
+        """The reader of the logs; None until something is read."""
         self._logs: dict[str, LogDirectory | RemoteLog] = {}
         self.inotify = Inotify()
         self._ring: Nodes | None = None
@@ -610,7 +610,7 @@ class Reading(msgspec.Struct, frozen=True):
     lists: Lists | None
     """Reads lists from their tables, if that is configured."""
     written: WrittenLogs
-    """What says when logs are written to."""
+    """Reports writes to logs."""
 
     def close(self) -> None:
         """Close all files and connections."""

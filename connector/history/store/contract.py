@@ -112,7 +112,7 @@ class HistoryStore(ABC):
     """
 
     place: str
-    """Where it is, as errors name it."""
+    """The place of the history, as errors name it."""
     table: str
     buckets: int
 

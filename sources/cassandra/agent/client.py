@@ -372,9 +372,9 @@ class RemoteLog:
         self.manifest = Manifest()
         self.listing = Listing([])  # The last listing.
         self.listed: Sequence[SegmentInfo] | None = None
-        """The same, with our numbers for the segments."""
+        """The listing, with our numbers for the segments."""
         self.is_reported: bool | None = None
-        """Whether the agent can tell when there is more: one that is older cannot."""
+        """Whether the agent reports new data; an older one does not."""
         self._following: Following | None = None
         self._numbers: object = None  # The numbers of the manifest at the last listing.
         self._narrowed: _Narrowed = (frozenset(), None, ())

@@ -57,7 +57,7 @@ class Manifest:
         self._stood = -1
         self._numbers: dict[int, int] = {}  # Of the last listing.
         self.stored: Stored = ()
-        """What is known, to be stored; of what is gone for long nothing."""
+        """The known segments, to be stored, without those that were removed long ago."""
         self.learn(stored)
 
     def learn(self, stored: Stored) -> None:

@@ -43,7 +43,7 @@ class NodeFacts:
 
 
 Answers = Mapping[str, NodeFacts | HeadraceError]
-"""What each node says, by its address, or why it does not."""
+"""The answer of each node by its address, or the reason why there is none."""
 
 
 def ask_nodes(contact: Contact) -> Answers:

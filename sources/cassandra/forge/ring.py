@@ -50,7 +50,7 @@ class Node:
         """Start the first segment."""
         self.folder = folder
         self.hints: list[bytes] | None = None
-        """What it missed while it is down; None while it is up."""
+        """The mutations that the node missed while it is down; None while it is up."""
         self.is_next_damaged = False
         folder.mkdir(parents=True)
         self._begin(first_id)

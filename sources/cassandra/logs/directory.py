@@ -130,9 +130,9 @@ class NodeLog(LogReader, Protocol):
 
     manifest: Manifest
     listed: Sequence[SegmentInfo] | None
-    """What was listed last, if that is known."""
+    """The last listing, if known."""
     is_reported: bool | None
-    """Whether something tells when it is written to; None as long as that is unknown."""
+    """Whether writes to the directory are reported; None while that is unknown."""
 
     def follow(self, descriptors: Descriptors | None) -> None:
         """Make the agent, if any, report writes through one of *descriptors*; None stops that."""

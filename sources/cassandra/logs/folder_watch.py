@@ -141,7 +141,7 @@ class FolderWatch:
         self._is_reported = True  # An event other than a write has arrived.
         self._written: set[str] = set()  # Files of the first folder that were written.
         self.is_whole = False
-        """Whether all that changes causes events."""
+        """Whether every change causes an event."""
         self._was_reported = True  # The value of `_is_reported` before the listing.
         self._misses = 0
         self._check_ms = 0

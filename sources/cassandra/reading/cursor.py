@@ -84,10 +84,10 @@ class LogCursor:
         self.latest = LatestTimes()
         self.segments_begun = 0
         self.segments_read = 0
-        """How many were started so far."""
+        """The number of segments started so far."""
         self.unread_by: set[int] = set()  # Splits that never read this log.
         self.read_bytes = 0
-        """Bytes of this log read so far, unpacked; what was read twice counts twice."""
+        """Bytes of this log read so far, unpacked; bytes that were read twice count twice."""
         self._reader = reader
         self._keys = keys
         self._chunk_bytes = chunk_bytes

@@ -19,6 +19,6 @@ class NodeSettings(msgspec.Struct, frozen=True):
     """The settings of a node, as far as it reports them."""
 
     repair_is_logged: bool = False
-    """Whether it writes what repair streams to it into its commit log."""
+    """Whether the node writes rows that repair streams to it into its commit log."""
     cdc_bytes_max: int | None = None
     """How large its `cdc_raw` may become."""
