@@ -40,7 +40,7 @@ def gaps_main(arguments: Sequence[str]) -> int:
 
 
 def accept_main(arguments: Sequence[str]) -> int:
-    """Let a job continue behind gaps. Returns 0."""
+    """Make a job continue after gaps. Returns 0."""
     parser = job_parser(
         "accept", "Make a job continue after gaps, without the changes that were lost in them."
     )

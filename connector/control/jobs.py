@@ -298,7 +298,7 @@ def source_in(text: JobText, path: Path) -> tuple[type[Source], Any]:
 
 
 def bounds_of(path: Path, written: JobFile) -> Bounds:
-    """Return what the file at *path* allows to sinks of statements."""
+    """Return the bounds that the file at *path* sets for sinks of statements."""
     state = path.absolute().parent / written.state
     return Bounds(file=path.absolute(), state=state, roots=written.sink_files_roots)
 

@@ -657,7 +657,7 @@ class _Parser:
                 return tuple(found)
 
     def _column(self) -> str:
-        """Read the name of a column, or a function without arguments, by our name for it."""
+        """Read the name of a column, or a function without arguments; return our name of it."""
         at = self._at
         token = at.word_or_name("column name", reserved=RESERVED_WORDS)
         if token.kind is TokenKind.WORD and at.accept("("):

@@ -134,10 +134,10 @@ def _homed() -> Iterator[None]:
 
 @cache
 def _home() -> "tempfile.TemporaryDirectory[str]":
-    """Return a home of Spark that is the one installed, but that pyspark is in a folder.
+    """Return a home of Spark like the installed one, with pyspark in a folder, not an archive.
 
     Spark's Python processes import pyspark from an archive without bytecode: each compiles it, for
-    0.6 s. Java, which does not end before this process does, needs the home as long.
+    0.6 s. Java needs the home until it ends, which is when this process ends.
     """
     made = tempfile.TemporaryDirectory(prefix="headrace-spark-")
     installed, home = Path(pyspark.__file__).parent, Path(made.name)

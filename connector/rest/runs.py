@@ -26,7 +26,7 @@ _OPTIONS: Final = mapping("As in WITH of the statement.", text())
 
 
 def _fields() -> dict[str, Any]:  # Any: JSON.
-    """Return the schemas of what `_run` shows."""
+    """Return the schemas of the fields that `_run` returns."""
     fields = {**shown(Progress, "")["properties"], **shown(AskedRun, "")["properties"]}
     del fields["attempt"]
     order = fields.pop("order")

@@ -74,7 +74,7 @@ def array(doc: str, items: Schema, **more: Any) -> dict[str, Any]:  # noqa: ANN4
 
 
 def shown(kind: type, doc: str) -> dict[str, Any]:
-    """Return the schema of what JSON has of a struct or dataclass: of all its fields."""
+    """Return the schema of a struct or dataclass as JSON, with all its fields."""
     (schema,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
     whole: dict[str, Any] = _whole(schema, parts)
     return {**whole, "description": doc, "additionalProperties": False}

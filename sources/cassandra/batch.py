@@ -418,7 +418,7 @@ def _pair(change: Change, provenance: Provenance) -> tuple[Change, Provenance]:
 
 
 def _shape(encoding: str) -> tuple[bool, bool, bool]:
-    """Return whether an encoding has flat values, primary keys, and where columns begin."""
+    """Return whether an encoding has flat values, primary keys, and the starts of columns."""
     return ".flat" in encoding, ".primary" in encoding, ".starts" in encoding
 
 

@@ -1,4 +1,4 @@
-"""What Spark finds by its name: the sources of frames and streams, and the sink. Imports pyspark.
+"""The sources and the sink that Spark finds by their names. Imports pyspark.
 
 Spark starts several Python processes for a query, and each imports the module of its source. So
 they are all here, and import the rest only where they use it.

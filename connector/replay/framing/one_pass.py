@@ -81,7 +81,7 @@ def deliver_together(works: Sequence[Work]) -> Sequence[ShardReport]:
 
 @contextlib.contextmanager
 def _spared() -> Iterator[None]:
-    """Have few garbage collections in a pass, without what lives as long as it, and all modules.
+    """Run few garbage collections in a pass, and exclude its long-lived objects and all modules.
 
     Each would visit the records that wait to be settled, and empty the cache of the processor.
     """

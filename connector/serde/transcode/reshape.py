@@ -243,7 +243,7 @@ class Reshaper(Walk):
         return self._found(at, ended)
 
     def _found(self, at: int, ended: int) -> int:
-        """Return *ended*; -1: what begins at *at* does not fit."""
+        """Return *ended*; -1 if the bytes at *at* do not fit the schema."""
         if ended < 0:
             self.at = at
             self._bad()

@@ -112,7 +112,7 @@ class Agent:
         headers: Mapping[str, str] | None = None,
         room: Room | None = None,
     ) -> Answer:
-        """Return an answer; its content is in what *room* returns, unless it is a refusal.
+        """Return an answer; unless it is a refusal, its content is in the memory from *room*.
 
         Raises:
             AgentUnavailableError: there is no response, or one that asks to retry later.
@@ -179,16 +179,16 @@ class Agent:
         return answer
 
     def connected(self) -> Connection:
-        """Return a new connection, as for other requests than those of `ask`. Raises OSError."""
+        """Return a new connection, for requests outside of `ask`. Raises OSError."""
         parts = urlsplit(self.url)
         context = tls(self._access) if parts.scheme == "https" else None
         return Connection(parts.hostname or "", parts.port or _PORTS[parts.scheme], context)
 
     def head(self, method: str, path: str, headers: Mapping[str, str], count: int = 0) -> bytes:
-        """Return a request for a connection, but for its body of *count* bytes.
+        """Return the head of a request with a body of *count* bytes.
 
         Raises:
-            AgentRefusedError: no request has a token of several lines.
+            AgentRefusedError: the token has several lines.
 
         """
         host = {"Host": urlsplit(self.url).netloc.rpartition("@")[2]}

@@ -57,7 +57,7 @@ class Exchange:
         self.placed = 0
 
     def answer(self, count: int) -> memoryview:
-        """Return memory for an answer of *count* bytes: that of the one before."""
+        """Return memory for an answer of *count* bytes; the previous answer is overwritten."""
         return self.answers[:count] if count <= _ANSWER_KEPT else memoryview(bytearray(count))
 
     def add(self, view: ops.View, start: int, end: int, d0: int, d1: int) -> int:
@@ -70,11 +70,11 @@ class Exchange:
         return self.note(begin, length, d0, d1)
 
     def left(self) -> int:
-        """Return how many bytes there are up to the end of the room."""
+        """Return the number of bytes up to the end of the room."""
         return self.bytes_max - (self.written[0] & self.bytes_mask)
 
     def reserve(self, count: int) -> int:
-        """Forget what is in *count* bytes of the room, side by side; return where they begin.
+        """Reserve *count* contiguous bytes of the room; return their begin.
 
         It counts the bytes that were ever written. *count* is at most `bytes_max`.
         """
@@ -85,7 +85,7 @@ class Exchange:
         return begin
 
     def note(self, begin: int, length: int, d0: int, d1: int) -> int:
-        """Note the digest of a mutation that is in the room; return its number."""
+        """Store the digest of a mutation that is in the room; return its number."""
         self.added += 1
         record = _WORDS * (self.added & self.known_mask)
         chain = d0 & self.known_mask
@@ -98,11 +98,11 @@ class Exchange:
         return self.added
 
     def fetch_newest(self, d0: int) -> None:
-        """Prefetch what `fetch_record` reads."""
+        """Prefetch the memory that `fetch_record` reads."""
         ops.prefetch_record(self.newest, d0 & self.known_mask)
 
     def fetch_record(self, d0: int) -> None:
-        """Prefetch what `find` reads."""
+        """Prefetch the memory that `find` reads."""
         number = self.newest[d0 & self.known_mask]
         ops.prefetch_record(self.records, _WORDS * (number & self.known_mask))
 

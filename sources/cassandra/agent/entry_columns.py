@@ -117,7 +117,7 @@ class ReceivedEntries:
     def __init__(self, answer: bytes | memoryview, begin: int, bytes_max: int) -> None:
         """Check *answer*, which begins at *begin* in the file, and spans about *bytes_max* there.
 
-        Nothing may write into it meanwhile.
+        The caller must not change *answer* while the entries are used.
 
         Raises:
             ValueError: it does not have this format.

@@ -108,7 +108,7 @@ class Following:
         self._late_ms = now_ms + LATE_MS
 
     def _answer(self) -> Answer | None:
-        """Return the answer to the request if all of it is here."""
+        """Return the response to the request if it has arrived completely."""
         assert self._connection is not None  # noqa: S101 (our own bug)
         try:
             while came := self._connection.sock.recv(_READ_BYTES):

@@ -94,13 +94,13 @@ class RemadeEntries:
                 self._place(at, length, number)
 
     def _fetch(self, received: ReceivedEntries, digest: int) -> None:
-        """Prefetch what the digests need that are looked up soon."""
+        """Prefetch the memory for the next digests."""
         if digest + _FAR < received.digest_count:
             self.exchange.fetch_newest(received.digests[2 * (digest + _FAR)])
             self.exchange.fetch_record(received.digests[2 * (digest + _NEAR)])
 
     def _make_columns(self, count: int, entries: int, digests: int) -> None:
-        """Make room for the columns: what the exchange keeps is new, the rest where it was."""
+        """Allocate the columns; only those that the exchange keeps are new memory."""
         behind = 3 * count
         if behind + 4 * digests > len(self.columns):
             self.columns = memoryview(Block("q", 2 * (behind + 4 * digests)).view())
@@ -225,8 +225,8 @@ class RemadeEntries:
     def places(self) -> bytes:
         """Return places of missing mutations for the next request; empty when all arrived.
 
-        Of each the end of its entry, and its length: two little-endian numbers of 32 bits. They are
-        read into `coming_in`, and taken by `take`.
+        A place is the end of an entry, and its length: two little-endian numbers of 32 bits. The
+        caller reads the mutations into `coming_in`, then calls `take`.
         """
         first, size, most = self.came, 0, _ANSWER_BYTES_MAX
         if first < self.missing:
@@ -255,7 +255,7 @@ class RemadeEntries:
         return size
 
     def coming_in(self, count: int) -> memoryview:
-        """Return memory for the *count* bytes of mutations that come for the last places."""
+        """Return memory for the *count* bytes of the mutations at the requested places."""
         if count != self._coming_bytes() or count > self.exchange.bytes_max:
             self.coming_begin, self.coming = -1, memoryview(bytearray(count))
         else:
@@ -265,10 +265,10 @@ class RemadeEntries:
         return memoryview(self.coming)
 
     def take(self) -> None:
-        """Take the mutations that came.
+        """Check and store the received mutations.
 
         Raises:
-            ValueError: they are not those that were asked for last.
+            ValueError: they are not the requested mutations.
 
         """
         came, size = len(self.coming), self._coming_bytes()

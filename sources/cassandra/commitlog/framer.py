@@ -137,10 +137,10 @@ class Framer:
         self.durable = max(self.durable, limit, indexed)
 
     def give(self, begin: int, content: memoryview) -> None:
-        """Frame file bytes from *begin* on where they lie, as far as *content* has them.
+        """Frame the file bytes from *begin* on in *content*, without reading or copying them.
 
-        They are neither read nor copied, and stay the caller's until others are given, or none.
-        Where an entry is known they may be anything.
+        The caller must keep *content* unchanged until the next call. Bytes of known entries may
+        have any values.
         """
         self.given, self.given_begin = content, begin
         self._leave_room()
@@ -177,7 +177,7 @@ class Framer:
         self.room = room
 
     def pass_sections(self, begin: int) -> int:
-        """Move to the first section that begins at or behind *begin*, by markers alone.
+        """Move to the first section that begins at *begin* or later, by sync markers alone.
 
         Returns ENTRY, or LIMIT or FINISHED if there is none. Raises as `next_entry`.
         """
@@ -269,7 +269,7 @@ class Framer:
         return found == _KNOWN
 
     def _ask(self, at: int) -> None:
-        """Ask for what is known from *at* on. What was known is forgotten, also after an error."""
+        """Ask for known entries from *at* on; forget earlier ones, also after an error."""
         assert self.supply is not None  # noqa: S101 (the caller knows)
         self.known = self.known_count = self.known_begin = self.known_until = 0
         self.supply(self, at)
@@ -535,7 +535,7 @@ class Framer:
         return self.filled >= count
 
     def _turn_to_given(self, at: int, count: int) -> bool:
-        """Let the window be what is given, if that has *count* bytes from *at*."""
+        """Use the given bytes as the window if they contain *count* bytes from *at*."""
         end = self.given_begin + len(self.given)
         if self.supply is not None:
             end = min(end, self._bytes_until(at))

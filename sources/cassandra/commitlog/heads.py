@@ -31,7 +31,7 @@ def first_write_us(raw: bytes, messaging: int) -> int | None:
 
 
 def _key(raw: bytes, messaging: int) -> tuple[int, int]:
-    """Return where the partition key begins and ends."""
+    """Return the begin and the end of the partition key."""
     at = _first_update(raw, messaging) + _TABLE_ID_BYTES
     if messaging >= constants.MESSAGING_60:
         at += 1 + _extra(raw, at)  # The schema epoch.
@@ -40,7 +40,7 @@ def _key(raw: bytes, messaging: int) -> tuple[int, int]:
 
 
 def _vint(raw: bytes, at: int) -> tuple[int, int]:
-    """Return the vint at *at*, and where it ends."""
+    """Return the vint at *at*, and its end."""
     extra = _extra(raw, at)
     end = at + 1 + extra
     bits = 8 * extra + max(0, 7 - extra)

@@ -170,7 +170,7 @@ class Transcoder:
         )
 
     def _starts(self) -> memoryview:
-        """Return where the columns of the changes begin."""
+        """Return the starts of the columns of each change."""
         return memoryview(bytes(self.starts[: self.starts_at])).cast("i")
 
     def _checksums(self) -> Checksums:

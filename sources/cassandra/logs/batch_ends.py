@@ -1,7 +1,7 @@
-"""Chooses where a batch of several logs ends: what they hold up to there was logged together.
+"""Chooses the end of a batch in each of several logs, at about the same time of logging.
 
-The ends are chosen before a batch is read, by write times: see `logged_times`. Where these do not
-say which log is ahead, each comes closer to its end by the same part.
+The ends are chosen before the batch is read, by write times: see `logged_times`. If these do not
+show which log is ahead, all logs advance by the same share of their backlog.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ Left = Sequence[tuple[SegmentInfo, int]]  # Segments, and how much of each is le
 
 
 class _Step(NamedTuple):
-    """What is taken of a log at once, and when it was logged, in µs since 1970."""
+    """The smallest part of a log that a batch takes, and its times of logging, in µs since 1970."""
 
     size: int
     begin: Marker
@@ -41,7 +41,7 @@ class _Step(NamedTuple):
 
 @dataclass(slots=True)
 class _Way:
-    """A log on its way to its end: `part` of that is behind it, `left` bytes are before it."""
+    """The progress of a log: the share `part` of its backlog is taken, `left` bytes are not."""
 
     steps: Iterator[_Step]
     next: _Step | None
@@ -49,16 +49,16 @@ class _Way:
     part: float = 0
 
     def reached(self) -> float:
-        """Return the part of the way behind the next step."""
+        """Return the share of the backlog that is taken with the next step."""
         assert self.next is not None  # noqa: S101 (else it is at its end)
         return self.part + (1 - self.part) * self.next.size / max(1, self.left)
 
 
 def ahead(logs: Logs, state: CdcState, size_bytes: int, keys: Keys) -> CdcState:
-    """Return *state* with its markers moved on by about *size_bytes* of all logs together.
+    """Return *state* with its markers advanced by about *size_bytes*, summed over all logs.
 
-    By steps within segments, up to what is durable; at least by one step if there is any. *keys*
-    open encrypted segments. If all is taken, no segment is opened.
+    Markers advance by steps within segments, up to the durable offset, and by at least one step if
+    any is left. *keys* open encrypted segments. If the batch takes all, no segment is opened.
     """
     acquaint(logs, state)
     markers = {node: state.markers.get(node, START) for node in logs}
@@ -73,7 +73,7 @@ def ahead(logs: Logs, state: CdcState, size_bytes: int, keys: Keys) -> CdcState:
 def _ends(
     logs: Logs, left: Mapping[str, Left], begun: Mapping[str, Marker], size_bytes: int, keys: Keys
 ) -> Mapping[str, Marker]:
-    """Return where the logs end that have a step of a batch."""
+    """Return the ends of a batch, for the logs of which it takes a step."""
     ends: dict[str, Marker] = {}
     taken = 0
     with ExitStack() as opened:
@@ -99,9 +99,9 @@ def _ends(
 
 
 def _next(ways: Mapping[str, _Way]) -> str:
-    """Return the log whose next step is taken; empty if all are at their ends.
+    """Return the log whose step is taken next; empty if all logs are at their ends.
 
-    What is sure to be logged later than all of another log's next step waits for that.
+    A log waits while its next step was surely logged later than the whole next step of another log.
     """
     steps = {node: way.next for node, way in ways.items() if way.next is not None}
     if not steps:
@@ -109,13 +109,13 @@ def _next(ways: Mapping[str, _Way]) -> str:
     first_us = min(step.newest_us for step in steps.values()) + APART_US
     ready = [node for node, step in steps.items() if step.oldest_us <= first_us]
     found = min(ready, key=lambda node: ways[node].reached())
-    for node in steps.keys() - ready:  # From where it waits on, it has the same part as others.
+    for node in steps.keys() - ready:  # A log that waited continues with the share of the others.
         ways[node].part = max(ways[node].part, ways[found].reached())
     return found
 
 
 def _left_of(log: NodeLog, marker: Marker) -> Left:
-    """Return the segments with anything behind *marker*, and how many bytes, unpacked if known."""
+    """Return the segments with data after *marker* and their bytes, unpacked if known."""
     found = []
     for segment in log.segments():
         if segment.end and end_of(segment) > marker:
@@ -127,7 +127,8 @@ def _left_of(log: NodeLog, marker: Marker) -> Left:
 def _steps(left: Left, marker: Marker) -> Iterator[_Step]:
     """Yield the steps of a log, without their times.
 
-    A place within a final segment is before the end of its sections, which only its index knows.
+    A place within a final segment must be before the end of its sections, which only its index
+    knows.
     """
     for segment, size in left:
         first = first_behind(segment, marker)
@@ -141,7 +142,7 @@ def _steps(left: Left, marker: Marker) -> Iterator[_Step]:
 
 
 def _timed(steps: Iterator[_Step], times: Iterator[Logged]) -> Iterator[_Step]:
-    """Yield *steps* with times, of the places before and behind the beginning of each."""
+    """Yield *steps* with the times of the places before and after the start of each."""
     before, behind = next(times), next(times)
     for step in steps:
         while behind.place <= step.begin:

@@ -526,7 +526,7 @@ class LogDirectory:
         return names | held
 
     def _recall(self) -> None:
-        """Know of the log what jobs knew that left notes beside it."""
+        """Fill the manifest from the pins that jobs left beside the log."""
         with contextlib.suppress(HoldError, OSError):  # Who disposes of them says so.
             for listed in pins.listed_in(self.path / FOLDER):
                 self.manifest.hear(listed)

@@ -1,8 +1,9 @@
-"""When the entries of a log were logged, about, by the write times of some.
+"""Estimates when the entries of a log were logged, from the write times of some of them.
 
-A log does not say it. Clients can give any write times, and hints come late: so of some entries
-where a section begins the middle half counts, without those times in which the segment was not
-written. Of a log that is read, the last entries of some turns count. Blocking file and network I/O.
+A log does not contain times of logging. Clients can set any write times, and hints arrive late. So
+this module samples entries where sections begin, ignores times at which the segment was not
+written, and uses the middle half. For a log that is being read, it uses the last entries of the
+latest turns. Blocking file and network I/O.
 """
 
 from collections import deque
@@ -31,7 +32,7 @@ _NEVER: Final = float("inf")
 
 
 class Logged(NamedTuple):
-    """What was logged behind `place`, soon: between two times in µs since 1970."""
+    """The times, in µs since 1970, between which entries soon after `place` were logged."""
 
     place: Marker
     oldest_us: float
@@ -47,16 +48,16 @@ class LatestTimes:
     __slots__ = ("_times", "is_any", "newest_us", "oldest_us")
 
     def __init__(self) -> None:
-        """Know none yet."""
+        """Start without times."""
         self.forget()
 
     def forget(self) -> None:
-        """Know none any more: the log is read on elsewhere."""
+        """Drop all times: the log is read from another place now."""
         self._times: deque[int] = deque(maxlen=LATEST)
         self.oldest_us, self.newest_us, self.is_any = -_NEVER, _NEVER, True
 
     def note(self, raw: bytes, messaging: int) -> None:
-        """Take the last entry of a turn."""
+        """Record the write time of the last entry of a turn."""
         written_us = first_write_us(raw, messaging)
         if written_us is None:
             return
@@ -71,8 +72,8 @@ def logged(
 ) -> Generator[Logged]:
     """Yield the times of places in *segments*, ascending from *first* on, then those of the end.
 
-    Of a log in a directory there are some places in each segment, else one; one that cannot be
-    looked at is of any time. *keys* open encrypted segments.
+    A log in a directory has several places in each segment, other logs have one. A place that
+    cannot be read may be of any time. *keys* open encrypted segments.
     """
     is_near = isinstance(log, LogDirectory)
     framer = Framer(_WINDOW_BYTES if is_near else _ASKED_BYTES)
@@ -131,9 +132,9 @@ def _sampled(framer: Framer) -> Sequence[int]:
 
 
 def _written(log: NodeLog, segment: SegmentInfo) -> tuple[float, float]:
-    """Return the start of the node that wrote a segment, and when that was written last, in µs.
+    """Return when the writer of a segment started, and when it last wrote the segment, in µs.
 
-    The latter is infinite if the time of the file cannot be that.
+    The latter is infinite if the file's time is before the former.
     """
     begun_us = file_of(segment.segment_id) * _MS_US  # Ids begin with the former.
     ended_us = log.modified_ms(segment) * _MS_US

@@ -141,7 +141,7 @@ def write(folder: Path, name: str, content: bytes) -> None:
 def write_new(folder: Path, names: Sequence[str], content: bytes) -> Sequence[str]:
     """Write the same *content* under each of *names* that does not exist, atomically.
 
-    Returns the names of those that were left. The notes are links of one file: to make one costs a
+    Returns the names that it left unchanged. The notes are links of one file: to make one costs a
     fifth of a file, and a job has one for each split and log.
     """
     there = names_in(folder)
@@ -165,7 +165,7 @@ def write_new(folder: Path, names: Sequence[str], content: bytes) -> Sequence[st
 
 
 def listed_in(folder: Path) -> set[Stored]:
-    """Return what is known of the log by those who left notes in *folder*.
+    """Return what the jobs that left pins in *folder* know of the log.
 
     Of notes that are links of one file, as `write_new` leaves them, one is read.
 

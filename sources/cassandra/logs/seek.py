@@ -185,7 +185,7 @@ def _end(log: NodeLog) -> Mapping[str, int | str] | None:
 
 
 def end_of(segment: SegmentInfo) -> Marker:
-    """Return where a segment may be read to."""
+    """Return the place up to which a segment may be read."""
     return Marker(segment.segment_id, segment.end)
 
 

@@ -1,8 +1,9 @@
 """Reads every node's log once and feeds all the splits a process owns.
 
-The log furthest behind is read next, so that copies of a mutation meet soon and the records that
-wait for them stay few: by the mutations that it met, among those that are not ahead by write times.
-For one thread; blocking file I/O. Rules cite docs/agreement.md by line.
+The log that is furthest behind is read next, so that the copies of a mutation arrive at similar
+times and few records wait for them. Logs that are ahead by their write times wait; among the others
+the newest record that a log met decides. For one thread; blocking file I/O. Rules cite
+docs/agreement.md by line.
 """
 
 from collections import Counter
@@ -68,7 +69,7 @@ def _first_due(ready: Sequence[tuple[int, int]], logs: Sequence[tuple[LogCursor,
 
 
 def _put_back(ready: list[tuple[int, int]], number: int, progress: int | None) -> None:
-    """Note how far one of *ready* has come; None: it has nothing more."""
+    """Put a log back into *ready* with its progress; drop it if that is None."""
     if progress is None:
         del ready[number]
     else:
