@@ -26,6 +26,7 @@ SEGMENT_ROWS = 1_500
 FIRSTS = (4_000, 0, 2_000)
 LATEST = 4_000
 SECTION_ROWS = 50
+BATCH_ROWS = 9_000  # Of all logs together: 6,000 of them were written before LATEST.
 Times = Callable[[int, int], int]
 
 
@@ -137,6 +138,11 @@ def any_time(_log: int, row: int) -> int:
     return -(row * 48_271_000_003 % YEAR_MS)
 
 
+def any_time_at_last(log: int, row: int) -> int:
+    """Return the write time of a row; it says nothing from the row LATEST on."""
+    return written(log, row) if row < LATEST else any_time(log, row)
+
+
 @pytest.mark.parametrize(
     ("times", "slack", "wrapping"),
     [
@@ -178,3 +184,15 @@ def test_a_log_whose_files_have_another_time(tmp_path: Path) -> None:
     for each in logs.batches(3 * STEP_BYTES):
         behind = min(each) + 2 * STEP_ROWS
         assert all(at <= max(first, behind) for at, first in zip(each, logs.firsts, strict=True))
+
+
+def test_a_log_that_waited_continues_beside_the_others(tmp_path: Path) -> None:
+    """Where times stop to show which log is ahead, it does not catch up by its share."""
+    logs = Logs(tmp_path, FIRSTS, any_time_at_last)
+    for log in logs.logs.values():
+        for path in log.path.glob("*.log"):
+            os.utime(path, (0, 0))
+    found = next(iter(logs.batches(BATCH_ROWS * ROW_BYTES)))
+
+    assert min(found) > LATEST
+    assert max(found) - min(found) <= 2 * STEP_ROWS
