@@ -71,8 +71,13 @@ class Logs:
         firsts: Sequence[int],
         times: Times,
         wrapping: Wrapping = PLAIN,
+        *,
+        were_down: bool = True,
     ) -> None:
-        """Write the logs, in sections and several segments."""
+        """Write the logs, in sections and several segments.
+
+        Unless nodes *were_down* before their first rows, they were only cut off.
+        """
         self.logs: dict[str, LogDirectory] = {}
         self.firsts = firsts
         self._rows: dict[str, list[tuple[Marker, int]]] = {}
@@ -86,7 +91,7 @@ class Logs:
                 ]
                 starts = range(0, len(of_segment), SECTION_ROWS)
                 sections = [of_segment[at : at + SECTION_ROWS] for at in starts]
-                segment_id = SEGMENT_ID + first * PERIOD_MS + place
+                segment_id = SEGMENT_ID + place + (first * PERIOD_MS if were_down else 0)
                 made = segment(sections, segment_id=segment_id, wrapping=wrapping)
                 index = f"{made.durable}\nCOMPLETED"
                 path = write_segment(
@@ -196,3 +201,16 @@ def test_a_log_that_waited_continues_beside_the_others(tmp_path: Path) -> None:
 
     assert min(found) > LATEST
     assert max(found) - min(found) <= 2 * STEP_ROWS
+
+
+def test_a_log_with_a_few_older_times_waits(tmp_path: Path) -> None:
+    """A node that was cut off is not read before the others, though it has some hints."""
+
+    def some_hinted(_log: int, row: int) -> int:
+        return row * PERIOD_MS if row % 5 else (row - FIRSTS[0]) * PERIOD_MS
+
+    logs = Logs(tmp_path, FIRSTS, some_hinted, were_down=False)
+
+    for each in logs.batches(3 * STEP_BYTES):
+        behind = min(each) + 2 * STEP_ROWS
+        assert all(at <= max(first, behind) for at, first in zip(each, logs.firsts, strict=True))
