@@ -200,7 +200,7 @@ def _rest(folder: Path) -> None:
 
 
 WALKS: Final = (
-    Walk("mutation to commit", Pipeline._step, SqliteStore.commit, _run, 685, 700),  # noqa: SLF001 (a step of a split)
+    Walk("mutation to commit", Pipeline._step, SqliteStore.commit, _run, 690, 700),  # noqa: SLF001 (a step of a split)
     Walk("start to first command", Host.run, Pipeline.command, _run, 300, 300),
     Walk("two CREATE statements", execute, None, _create, 365),
     Walk("idle pass over 8 splits", Pipeline.run_pass, Pipeline.run_pass, _rest, 50, splits=8),

@@ -11,7 +11,7 @@ from headrace.sources.cassandra.schema.layout cimport Catalogue
 from headrace.sources.cassandra.ring.replica_groups cimport Groups
 
 cdef int _GROUP, _SPARE_MAX, _DATA_KEPT, _REASONS, _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER, _TABLE_ID_BYTES, _HEAD_BYTES, _NAME_BASED
-cdef int _UNKNOWN_MAX, _KNOWN, _NEW
+cdef int _LAST_BYTES, _UNKNOWN_MAX, _KNOWN, _NEW
 cdef int64_t _HALF, _LOW, _FILE, _NEVER, _HIGHEST, _LOWEST
 
 
@@ -80,6 +80,8 @@ cdef class Intake:
     cdef unsigned char[::1] receiving
     cdef list incoming
     cdef readonly uint64_t[::1] progress
+    cdef unsigned char[::1] last
+    cdef Py_ssize_t last_bytes
 
     @cython.locals(row=Py_ssize_t)
     cdef inline Py_ssize_t _place(self, int split, int host) noexcept
@@ -106,6 +108,7 @@ cdef class Intake:
     cdef int _compare(self, Framer framer, uint64_t before, int64_t begin) except -1
     @cython.locals(found=int)
     cdef inline int _gather(self, Framer framer, int host, int group, int64_t room, int64_t stop_at) except -1
+    cpdef bytes last_entry(self)
     cpdef again(self, Framer framer, int host, Routes routes)
     @cython.locals(at=Py_ssize_t, updates=int, table=int, treatment=int, high=uint64_t, low=uint64_t)
     cdef inline int _route(self, Framer framer, int host) except -1
@@ -119,7 +122,7 @@ cdef class Intake:
     cdef inline bint _has_seen(self, Py_ssize_t place, int64_t segment, int64_t position) noexcept
     @cython.locals(i=int)
     cdef inline int _add(self, Framer framer, int split, int keyspace, int64_t token, Py_ssize_t place) except -1
-    @cython.locals(i=int, agreement=Agreement, token=int64_t, keyspace=int64_t, found=int64_t)
+    @cython.locals(i=int, agreement=Agreement, token=int64_t, keyspace=int64_t, found=int64_t, start=Py_ssize_t, end=Py_ssize_t)
     cdef inline int _decide(self, Framer framer, int host) except -1
     @cython.locals(split=int, start=Py_ssize_t, end=Py_ssize_t, position=int64_t, place=Py_ssize_t, log_slot=int, agreement=Agreement, copies=int, agreed=AgreedMutations, at=Py_ssize_t)
     cdef inline int _observe(self, Framer framer, int host, int i) except -1

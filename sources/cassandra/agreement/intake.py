@@ -23,6 +23,7 @@ from headrace.sources.cassandra.schema.layout import Catalogue
 SKIP_REASONS = ("system", "unknown_table", "not_selected", "counter")
 _HALF, _LOW, _FILE = 0x8000_0000, 0xFFFF_FFFF, (1 << 48) - 1  # _FILE: see `manifest.file_of`.
 _GROUP = 64  # Entries whose look-ups overlap.
+_LAST_BYTES = 1024  # Of an entry: enough for its first write time, unless its key is long.
 _SPARE_MAX = 64  # Kept for reuse of their memory.
 _REASONS = 4
 _SYSTEM, _UNKNOWN, _NOT_SELECTED, _COUNTER = 0, 1, 2, 3
@@ -208,6 +209,9 @@ class Intake:
         self.receiving = memoryview(bytearray(max(1, self.hosts)))  # A stream, per host.
         self.incoming: list[Incoming | None] = [None] * self.hosts
         self.progress = memoryview(array("Q", [0] * max(1, self.hosts)))
+        # The beginning of the last entry that a split was given.
+        self.last = memoryview(bytearray(_LAST_BYTES))
+        self.last_bytes = 0
 
     # ---- the fields of a place and of a note ----
 
@@ -338,7 +342,7 @@ class Intake:
         """
         self.routes = routes
         framer.defers = self.rows[self.book_splits[host]] < 0  # The books' split reports damage.
-        before, self.settled = framer.found, 0
+        before, self.settled, self.last_bytes = framer.found, 0, 0
         begin, self.framed = framer.at - framer.beside, 0
         stop_at = framer.at + bytes_max
         found = constants.ENTRY
@@ -395,6 +399,10 @@ class Intake:
                 return found
             if self.waiting == group or framer.at >= room or not framer.has_next():
                 return constants.ENTRY
+
+    def last_entry(self) -> bytes:
+        """Return the beginning of the last entry that the last run gave to a split; or nothing."""
+        return ops.take(self.last, 0, self.last_bytes)
 
     def again(self, framer: Framer, host: int, routes: Routes) -> None:
         """Route the entry at which the last run stopped, after its table was looked up."""
@@ -525,6 +533,11 @@ class Intake:
             self._set_noted(i, constants.NOTE_RECORD, found)
         for i in range(self.waiting):
             self._observe(framer, host, i)
+        if self.waiting:
+            start = self._noted(self.waiting - 1, constants.NOTE_START)
+            end = self._noted(self.waiting - 1, constants.NOTE_END)
+            self.last_bytes = min(end - start, _LAST_BYTES)
+            ops.copy(self.last, 0, framer.window, start, start + self.last_bytes)
 
     def _observe(self, framer: Framer, host: int, i: int) -> None:
         split = self._noted(i, constants.NOTE_SPLIT)

@@ -57,7 +57,7 @@ class LatestTimes:
         self.oldest_us, self.newest_us, self.is_any = -_NEVER, _NEVER, True
 
     def note(self, raw: bytes, messaging: int) -> None:
-        """Record the write time of the last entry of a turn."""
+        """Record the write time of *raw*, the beginning of the last entry of a turn, if any."""
         written_us = first_write_us(raw, messaging)
         if written_us is None:
             return

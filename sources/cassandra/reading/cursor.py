@@ -231,6 +231,8 @@ class LogCursor:
         if not self._is_narrowed:
             self._narrow()
         found = self._run(intake, host, demand)
+        if found == constants.ENTRY:  # Otherwise the log has no more to read now.
+            self.latest.note(intake.last_entry(), self._framer.messaging)
         if found == constants.FINISHED and self._current.final:
             self.marker = Marker(self._current.segment_id, END_OFFSET)
             self.close()
@@ -253,8 +255,6 @@ class LogCursor:
                     self._ask(intake, host)
                     self._follow_tables(routes)
                 elif found != constants.SCHEMA_CHANGE:
-                    if found == constants.ENTRY and framer.start < framer.end:  # Not passed over.
-                        self.latest.note(framer.entry(), framer.messaging)
                     return found
                 else:
                     is_enough = self._change()
