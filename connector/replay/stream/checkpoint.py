@@ -176,7 +176,10 @@ class Checkpoint:
                 hint = "one driver at a time: stop the other one"
                 said = "another process runs this job on Spark"
                 raise JobBusyError(said, place=str(self.folder), hint=hint) from error
-            yield
+            try:
+                yield
+            finally:  # A process that was just forked may still have the file open, too.
+                fcntl.flock(file, fcntl.LOCK_UN)
 
     def is_running(self) -> bool:
         """Return whether a driver runs the job, as far as this machine knows."""

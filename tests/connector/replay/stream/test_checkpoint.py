@@ -94,3 +94,17 @@ def test_how_many_records_batches_had(tmp_path: Path) -> None:
         checkpoint.count_delivered(batch, [{"ks.t": counted(batch)}, {"ks.t": lost}])
 
     assert [0, 0, 0, 4, 1_003, 0] == [checkpoint.records(n) for n in (0, 1, 2, 3, 1_002, 1_003)]
+
+
+def test_a_process_that_was_forked_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """A job is free when its driver ends, though a copy of the lock file is still open."""
+    checkpoint = Checkpoint(tmp_path / "orders")
+    with checkpoint.running():
+        lock = str(checkpoint.folder / "lock")
+        numbers = [int(each.name) for each in Path("/proc/self/fd").iterdir()]
+        (number,) = [n for n in numbers if os.path.realpath(f"/proc/self/fd/{n}") == lock]
+        copy = os.dup(number)
+        assert checkpoint.is_running()
+
+    assert not checkpoint.is_running()
+    os.close(copy)
