@@ -110,7 +110,7 @@ def test_a_stream_that_was_killed(
     """
     assert spark is SparkSession.getActiveSession()
     job = stream_job(tmp_path, "killed")
-    command = ["run", str(job), "--engine", "spark", "--until-idle", "--batch-bytes", "3145728"]
+    command = ["run", str(job), "--engine", "spark", "--until-idle", "--batch-bytes", "2097152"]
     checkpoint = checkpoint_of(tmp_path / "state.db", "killed")
 
     def unfinished() -> int:
