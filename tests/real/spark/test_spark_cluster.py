@@ -158,7 +158,7 @@ def test_a_stream_through_kills(
     job = ring_job(tmp_path, "stream", kafka_sink(bootstrap_servers, topic), splits=4)
     moments = [Moment(TASK, *SETTLED), Moment(EXECUTOR, *SETTLED), Moment(DRIVER, *COUNTED)]
     python = killing_python(tmp_path / "kills", moments)
-    options = ["--engine", "spark", "--until-idle", "--batch-bytes", "3145728"]
+    options = ["--engine", "spark", "--until-idle", "--batch-bytes", "2097152"]
     command = ["run", str(job), *options]
 
     log = tmp_path / "killed.log"
