@@ -20,9 +20,9 @@ from headrace.sources.cassandra.logs import pins
 from headrace.sources.cassandra.logs.pins import HoldError, Need, Pending
 from headrace.sources.cassandra.retention.disposal import Disposal, SegmentRetention
 from headrace.sources.cassandra.state.cdc_state import Marker
+from headrace.sources.cassandra.state.gaps import START
 
 _STORE_CHARS: Final = 8
-_START: Final = Marker(0, 0)
 _EVERYTHING: Final = "everything"  # What the note says that `register_all` leaves.
 STOP: Final = "stop_holding"
 DROP: Final = "drop_oldest"
@@ -66,7 +66,7 @@ class Hold:
         """
         # Usually nothing is pending; a job has a pin for each split and log.
         said: object = (marker.segment_id, marker.offset == END_OFFSET)
-        if marker == _START and not listed:
+        if marker == START and not listed:
             said = _EVERYTHING
         if not pending and self._noted.get(split) == said:
             return
