@@ -365,6 +365,14 @@ def test_invariants_have_tests() -> None:
     assert [] == missing
 
 
+def test_decisions_are_listed() -> None:
+    """The list of decisions has each page of one, ascending by number."""
+    folder = ROOT / "docs" / "adr"
+    listed = re.findall(r"^\| \[\d+\]\(([^)]+)\)", (folder / "README.md").read_text(), re.MULTILINE)
+
+    assert sorted(page.name for page in folder.glob("0*.md")) == listed
+
+
 def test_make_targets() -> None:
     """A command that a page names is a target of the Makefile, and each target has its help."""
     makefile = (ROOT / "Makefile").read_text()
