@@ -38,7 +38,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--batch-bytes",
         type=int,
         metavar="N",
-        help="with Spark: about how much of all logs a micro-batch reads (128 MiB)",
+        help="with Spark: the approximate bytes of all logs in a micro-batch (512 MiB)",
     )
 
 
